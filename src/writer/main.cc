@@ -41,6 +41,7 @@
 #include "messages.h"
 #include "page_cache.h"
 #include "restore/files/file_sums.h"
+#include "restore/files/files_blob.h"
 #include "restore/files/stored_files.h"
 #include "restore/image/image.h"
 #include "restore/preflight/preflight.h"
@@ -50,6 +51,7 @@
 #include "store/format/wire_slot.h"
 #include "store/io/json_text.h"
 #include "store/io/memory.h"
+#include "store/io/printable.h"
 #include "store/io/remote.h"
 #include "store/store.h"
 
@@ -57,6 +59,12 @@ namespace gpuckpt::writer {
 namespace {
 
 using store::Status;
+
+// What a process says of itself. Names of files and arguments of commands may be any bytes, and
+// JSON is UTF-8.
+nlohmann::json description_in(const wire::Msg& message) {
+  return store::parse_json(store::replace_invalid_utf8(store::message_text(message)));
+}
 
 struct Source {
   std::string name;
@@ -187,7 +195,7 @@ class Job {
     if (got < 0 || hello.type != wire::kMsgHello) {
       return Status::Error("library and writer are of different builds: reinstall gpuckpt");
     }
-    description_ = store::parse_json(store::message_text(hello));
+    description_ = description_in(hello);
     if (!description_.is_object())
       return Status::Error("the library's description of the process is not JSON");
     store::Store::Options options;
@@ -314,8 +322,9 @@ class Job {
         files["stored"].push_back(restore::to_json(file));
         stored.insert(file.path);
       }
-      files["folders"] = keeper_->folders();
-      files["left_out"] = nlohmann::json::array({arguments_.store});
+      for (const std::string& folder : keeper_->folders())
+        files["folders"].push_back(restore::name_to_json(folder));
+      files["left_out"].push_back(restore::name_to_json(arguments_.store));
     }
     for (const restore::SummedFile& file : sums_.sum(images, restore::summed_files(parent_files()),
                                                      description_.value("stop", false)))
@@ -352,7 +361,7 @@ class Job {
 
   // Answers a member's hello as the first one's.
   Status greet_member(Member& member, const wire::Msg& message) {
-    nlohmann::json hello = store::parse_json(store::message_text(message));
+    nlohmann::json hello = description_in(message);
     if (!hello.is_object())
       return Status::Error("a process of the job describes itself in no JSON");
     std::string parent = store::json_text(hello, "parent");
@@ -446,7 +455,7 @@ class Job {
       case wire::kMsgEnd:
         source.ended = true;
         if (message.text_bytes && member.number == 0) {
-          auto j = store::parse_json(store::message_text(message));
+          const auto j = description_in(message);
           if (j.is_object()) stats_.update(j);
         }
         return Status::Ok();

@@ -31,7 +31,7 @@ def rest():
 PROGRAMS = {
     # Overwrites blocks of a file whose size stays.
     "in_place": COMMON + """
-db = open("db", "w+b", buffering=0)
+db = open(sys.argv[1] if len(sys.argv) > 1 else "db", "w+b", buffering=0)
 memory = [0] * 64
 db.write(bytes(4096 * 64))
 while True:
@@ -286,6 +286,27 @@ def overwritten(tools):
         wait_for("the program to notice", lambda: p.process.poll() is not None or "WRONG" in p.out.read_text())
 
 
+def odd_names(tools):
+    """A name that is no UTF-8 is that of its file: overwritten in place it is refused, and in the snapshot it comes back."""
+    with Session(tools) as session:
+        p = Program(session, "in_place", "db\udcfc")
+        p.wait_steps(10)
+        for verb in ["stats", p.pid], ["checkpoint", p.pid]:
+            told = session.cli(*verb, "--json", check=False)
+            expect(f"{verb}: exit {told.returncode}: {told.stderr}", told.returncode in (0, 3) and json.loads(told.stdout))
+        p.wait_steps(30)
+        p.kill()
+        for verb in ["list", session.store], ["inspect", f"{session.store}@latest"]:
+            told = session.cli(*verb, "--json", check=False)
+            expect(f"{verb}: exit {told.returncode}: {told.stderr}", told.returncode == 0 and json.loads(told.stdout))
+        p.restore(refused=["overwritten in place", "--files=keep"])
+    with Session(tools) as session:
+        p = Program(session, "in_place", "data/db\udcfc", options=["--files-in-snapshot=data"])
+        cycles(p, 2)
+        p.kill()
+        expect(f"{os.listdir(p.folder / 'data')}", os.listdir(p.folder / "data") == ["db\udcfc"])
+
+
 def untouched(tools):
     """A later time alone is no change."""
     with Session(tools) as session:
@@ -417,7 +438,7 @@ def stored_sqlite(tools):
             cycles(p, 3)
 
 
-TESTS = {"overwritten": overwritten, "untouched": untouched, "grown": grown, "shared_log": shared_log, "stored_open": stored_open,
+TESTS = {"overwritten": overwritten, "odd_names": odd_names, "untouched": untouched, "grown": grown, "shared_log": shared_log, "stored_open": stored_open,
          "stored_folder": stored_folder, "stored_names": stored_names, "stored_gone": stored_gone,
          "stored_sqlite": stored_sqlite}
 

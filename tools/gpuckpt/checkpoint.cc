@@ -119,7 +119,7 @@ Status checkpoint(const Options& options, Context* context) {
                                               options.pid, reply.code));
   }
   if (context->json) {
-    print_json(describe(reply).dump());
+    print_json(describe(reply));
   } else if (reply.id[0]) {
     print("{}\n", reply.id);
   }

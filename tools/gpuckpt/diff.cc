@@ -132,7 +132,7 @@ Status diff(const Options& options, Context* context) {
       }
       out["ranges"] = ranges;
     }
-    print_json(out.dump(-1, ' ', false, json::error_handler_t::replace));
+    print_json(out);
     return Status::Ok();
   }
   if (options.ranges) {

@@ -355,7 +355,7 @@ Status doctor(const Options& options, Context* context) {
       if (!finding.remedy.empty()) print("{:<5} {:<16} -> {}\n", "", "", finding.remedy);
     }
   }
-  if (context->json) print_json(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (context->json) print_json(all);
   context->exit_code = worst == kFail ? kExitError : worst == kWarn ? kExitWarnings : kExitOk;
   return Status::Ok();
 }

@@ -319,7 +319,7 @@ Status inspect(const Options& options, Context* context) {
   if (context->json) {
     meta["spaces"] = spaces;
     if (options.allocations) meta["allocations"] = allocations;
-    print_json(meta.dump(-1, ' ', false, json::error_handler_t::replace));
+    print_json(meta);
     return Status::Ok();
   }
   if (!details && !options.allocations) print_summary(meta, spaces);

@@ -88,7 +88,7 @@ Status list(const std::string& path, const std::string& job, bool tree, Context*
     show_members(meta);
   }
   if (context->json) {
-    print_json(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_json(all);
   } else {
     uint64_t bytes = 0;
     (void)store->disk_bytes(&bytes);

@@ -51,8 +51,7 @@ Status prune(const Options& options, Context* context) {
                                {"packs_rewritten", report.packs_rewritten},
                                {"bytes_freed", report.bytes_freed},
                                {"dry_run", options.dry_run},
-                               {"postponed", report.postponed}})
-                   .dump());
+                               {"postponed", report.postponed}}));
   } else {
     for (const std::string& id : report.removed) print("{}\n", id);
   }

@@ -26,8 +26,7 @@ Status repair(const std::string& path, bool dry_run, Context* context) {
                                {"format_rewritten", report.format_rewritten},
                                {"packs_removed", report.packs_removed},
                                {"packs_rewritten", report.packs_rewritten},
-                               {"dry_run", dry_run}})
-                   .dump());
+                               {"dry_run", dry_run}}));
   } else {
     for (const std::string& id : report.whole) print("{}  whole\n", id);
     for (const auto& [id, why] : report.lost)

@@ -293,8 +293,7 @@ Status verify_replay(const ReplayOptions& options, Context* context) {
   }
   if (context->json)
     print_json(
-        json({{"ok", at.is_null()}, {"steps", steps}, {"different_bytes", bytes}, {"first", at}})
-            .dump(-1, ' ', false, json::error_handler_t::replace));
+        json({{"ok", at.is_null()}, {"steps", steps}, {"different_bytes", bytes}, {"first", at}}));
   else if (at.is_null())
     print("{}  the same twice: {} calls on\n", original.reader->id(), steps);
   else

@@ -61,14 +61,14 @@ Status stats(const Options& options, Context* context) {
   wire::CtlReply reply;
   if (Status status = ask(pid, make_request(wire::kCtlStats), &reply, 20'000); !status.ok())
     return status;
-  auto j = store::parse_json(std::string(reply.text));
+  auto j = store::parse_json(store::replace_invalid_utf8(reply.text));
   if (!j.is_object())
     return Status::Error(
         "the process answered with text that is not JSON: does it run another version of gpuckpt?");
   const std::unique_ptr<MirrorStatus> mirror = mirror_of(j);
   if (context->json) {
     if (mirror) j["mirror"] = to_json(*mirror);
-    print_json(j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_json(j);
   } else {
     show(j, "");
     if (mirror) print("{:<28} {}\n", "mirror", describe(*mirror));

@@ -21,10 +21,8 @@ Status suspend(const Options& options, const Context& context) {
   wire::CtlReply reply;
   if (Status status = ask_when_free(options.pid, request, &reply); !status.ok()) return status;
   if (context.json)
-    print_json(
-        nlohmann::json(
-            {{"pid", options.pid}, {"bytes", reply.logical_bytes}, {"contexts", options.release}})
-            .dump());
+    print_json(nlohmann::json(
+        {{"pid", options.pid}, {"bytes", reply.logical_bytes}, {"contexts", options.release}}));
   else
     print("{} bytes of device memory{} given back; `gpuckpt resume {}` continues\n",
           reply.logical_bytes, options.release ? " and the contexts" : "", options.pid);

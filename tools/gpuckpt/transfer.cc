@@ -122,8 +122,7 @@ Status import_one(const Options& options, Context* context) {
   if (context->json) {
     print_json(nlohmann::json({{"id", result.id},
                                {"new_bytes", result.new_bytes},
-                               {"stored_bytes", result.stored_bytes}})
-                   .dump());
+                               {"stored_bytes", result.stored_bytes}}));
   } else {
     print("{}\n", result.id);
   }
@@ -136,7 +135,7 @@ Status show_mirror(store::Store& store, Context* context) {
   const std::unique_ptr<MirrorStatus> mirror = mirror_status(store);
   if (!mirror) return Status::NotFound(store.path() + " was never mirrored");
   if (context->json) {
-    print_json(to_json(*mirror).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_json(to_json(*mirror));
   } else {
     print("{}\n", describe(*mirror));
   }
@@ -165,8 +164,7 @@ Status mirror(const Options& options, Context* context) {
                                {"snapshots", report.snapshots},
                                {"files", report.files},
                                {"bytes", report.bytes},
-                               {"damaged", damaged}})
-                   .dump());
+                               {"damaged", damaged}}));
   } else {
     print("{} snapshot{} copied, {}\n", report.snapshots, report.snapshots == 1 ? "" : "s",
           store::show_size(report.bytes));

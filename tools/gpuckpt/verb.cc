@@ -26,8 +26,9 @@ void print_text(FILE* to, const std::string& text) {
   fwrite(plain.data(), 1, plain.size(), to);
 }
 
-void print_json(const std::string& json) {
-  const std::string line = store::printable_json(json) + "\n";
+void print_json(const nlohmann::json& json) {
+  const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string line = store::printable_json(text) + "\n";
   fwrite(line.data(), 1, line.size(), stdout);
 }
 

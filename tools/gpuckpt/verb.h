@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json_fwd.hpp>
 
 #include "options.h"
 #include "store/io/printable.h"
@@ -29,7 +30,8 @@ struct Context {
 
 // Says on stderr: "gpuckpt: TEXT".
 void complain(const std::string& text);
-void print_json(const std::string& json);
+// On one line of standard output. What is not UTF-8 is replaced.
+void print_json(const nlohmann::json& json);
 // Text of another program, on one line and shortened to `longest` bytes.
 std::string printable(const std::string& text, size_t longest);
 

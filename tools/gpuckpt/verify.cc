@@ -60,8 +60,7 @@ Status verify(const std::string& reference, bool quick, Context* context) {
                                {"findings", report.findings},
                                {"packs", report.packs},
                                {"pack_bytes", report.pack_bytes},
-                               {"checked_bytes", report.checked_bytes}})
-                   .dump());
+                               {"checked_bytes", report.checked_bytes}}));
   } else {
     for (const std::string& id : report.whole) print("{}  whole\n", id);
     for (const auto& [id, why] : report.damaged) print("{}  DAMAGED: {}\n", id, why);

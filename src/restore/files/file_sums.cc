@@ -104,16 +104,21 @@ nlohmann::json to_json(const SummedFile& f) {
     snprintf(text, sizeof(text), "%016lx", sum);
     sums += text;
   }
-  nlohmann::json j = {{"path", f.path}, {"dev", f.dev},           {"ino", f.ino},
-                      {"size", f.size}, {"mtime_ns", f.mtime_ns}, {"stride", f.stride},
-                      {"sums", sums},   {"in_place", f.in_place}};
+  nlohmann::json j = {{"path", name_to_json(f.path)},
+                      {"dev", f.dev},
+                      {"ino", f.ino},
+                      {"size", f.size},
+                      {"mtime_ns", f.mtime_ns},
+                      {"stride", f.stride},
+                      {"sums", sums},
+                      {"in_place", f.in_place}};
   if (!f.mapped.empty()) j["mapped"] = f.mapped;
   return j;
 }
 
 bool from_json(const nlohmann::json& j, SummedFile* out) {
   try {
-    out->path = j.at("path").get<std::string>();
+    out->path = name_from_json(j.at("path"));
     out->dev = j.at("dev").get<uint64_t>();
     out->ino = j.at("ino").get<uint64_t>();
     out->size = j.at("size").get<uint64_t>();

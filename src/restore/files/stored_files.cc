@@ -114,7 +114,7 @@ std::string StoredFile::key() const {
 
 nlohmann::json to_json(const StoredFile& f) {
   nlohmann::json j = {{"kind", static_cast<int>(f.kind)},
-                      {"path", f.path},
+                      {"path", name_to_json(f.path)},
                       {"mode", f.mode},
                       {"uid", f.uid},
                       {"gid", f.gid},
@@ -125,7 +125,7 @@ nlohmann::json to_json(const StoredFile& f) {
                       {"ctime_ns", f.ctime_ns}};
   if (f.space) j["space"] = f.space;
   if (f.links > 1) j["links"] = f.links;
-  if (f.kind == StoredFile::kLink) j["target"] = f.target;
+  if (f.kind == StoredFile::kLink) j["target"] = name_to_json(f.target);
   return j;
 }
 
@@ -134,7 +134,7 @@ bool from_json(const nlohmann::json& j, StoredFile* out) {
     const int kind = j.at("kind").get<int>();
     if (kind < StoredFile::kRegular || kind > StoredFile::kLink) return false;
     out->kind = static_cast<StoredFile::Kind>(kind);
-    out->path = j.at("path").get<std::string>();
+    out->path = name_from_json(j.at("path"));
     out->mode = j.at("mode").get<uint32_t>() & 07777;
     out->uid = j.at("uid").get<uint32_t>();
     out->gid = j.at("gid").get<uint32_t>();
@@ -145,7 +145,7 @@ bool from_json(const nlohmann::json& j, StoredFile* out) {
     out->ctime_ns = j.at("ctime_ns").get<uint64_t>();
     out->space = j.value("space", uint64_t{0});
     out->links = j.value("links", uint64_t{1});
-    out->target = j.value("target", "");
+    if (j.contains("target")) out->target = name_from_json(j.at("target"));
   } catch (const nlohmann::json::exception&) {
     return false;
   }
@@ -162,8 +162,13 @@ std::vector<std::string> paths_in(const nlohmann::json& blob, const char* key) {
   std::vector<std::string> out;
   auto list = blob.find(key);
   if (list == blob.end() || !list->is_array()) return out;
-  for (const auto& j : *list)
-    if (j.is_string() && j.get<std::string>().starts_with("/")) out.push_back(j);
+  for (const auto& j : *list) {
+    try {
+      std::string path = name_from_json(j);
+      if (path.starts_with("/")) out.push_back(std::move(path));
+    } catch (const nlohmann::json::exception&) {
+    }
+  }
   return out;
 }
 

@@ -37,22 +37,34 @@ bool commands(uint32_t code) {
          (code >= 0x2066 && code <= 0x2069);
 }
 
-}  // namespace
-
-std::string printable(const std::string& text, const std::string& kept) {
+// The text with '?' for what is not UTF-8 and for the characters that are `unwanted`.
+template <typename Unwanted>
+std::string replace(const std::string& text, const Unwanted& unwanted) {
   std::string out;
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     uint32_t code = 0;
     const size_t length = character(std::string_view(text).substr(at), &code);
-    const bool plain = length == 1 && kept.find(text[at]) != std::string::npos;
-    if (length && (plain || !commands(code)))
+    if (length && !unwanted(code))
       out.append(text, at, length);
     else
       out += '?';
     at += length ? length : 1;
   }
   return out;
+}
+
+}  // namespace
+
+std::string printable(const std::string& text, const std::string& kept) {
+  return replace(text, [&](uint32_t code) {
+    const bool plain = code < 0x80 && kept.find(static_cast<char>(code)) != std::string::npos;
+    return !plain && commands(code);
+  });
+}
+
+std::string replace_invalid_utf8(const std::string& text) {
+  return replace(text, [](uint32_t) { return false; });
 }
 
 std::string printable_json(const std::string& json) {

@@ -12,6 +12,9 @@ namespace gpuckpt::store {
 // `kept`.
 std::string printable(const std::string& text, const std::string& kept = "");
 
+// Replaces what is not UTF-8 by '?', a byte by one. Control characters stay.
+std::string replace_invalid_utf8(const std::string& text);
+
 // The same JSON on one line, with control characters, which the JSON library leaves in strings, as
 // "\uXXXX".
 std::string printable_json(const std::string& json);
