@@ -1,4 +1,4 @@
-// Lists of files in the blob "files" of a snapshot (file_sums.h, stored_files.h).
+// Lists of files in the blob "files" of a snapshot (file_sums.h, stored_file.h).
 //
 // Owner: none. Threads: pure functions. Errors: entries that cannot be read are left out.
 #pragma once

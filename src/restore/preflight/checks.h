@@ -23,7 +23,7 @@ Paths restored_files(const Tree&);
 // Files that a process of the job has open for writing. What was written behind their ends since
 // the snapshot is set aside (written_files.h), also when other processes only read them.
 Paths written_files(const Tree&);
-// `stored`: files that are restored as a whole (stored_files.h), and need not exist.
+// `stored`: files that are restored as a whole (stored_file.h), and need not exist.
 std::vector<std::string> check_files(const Image&, const Paths& restored, const Paths& written,
                                      const Paths& stored, const Options&);
 // descriptor_checks.cc: whether each descriptor can be made again here. `several`: other processes

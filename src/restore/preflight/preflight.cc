@@ -13,7 +13,7 @@
 
 #include "gpuckpt/wire.h"
 #include "restore/files/file_sums.h"
-#include "restore/files/stored_files.h"
+#include "restore/files/stored_file.h"
 #include "restore/memory/huge_pages.h"
 #include "restore/memory/memory_need.h"
 #include "restore/memory/plan_builder.h"
