@@ -13,7 +13,7 @@
 namespace gpuckpt::process {
 
 inline constexpr uint64_t kFormatMagic = 0x31636f7270'6b6370ull;  // "pckproc1"; do not change
-inline constexpr uint32_t kFormatVersion = 9;
+inline constexpr uint32_t kFormatVersion = 10;
 
 enum RecordType : uint32_t {
   kRecHead = 1,              // Head
@@ -78,6 +78,9 @@ enum RecordType : uint32_t {
   kRecSystemFilters = 58,  // u32: filters of seccomp; a restore may not have fewer
   kRecLinkTarget = 59,     // FileId, then the text: of a symbolic link without a name (kFdPath)
   kRecControlGroups = 60,  // lines of "controllers:path": not those in which the job began
+  kRecSemaphores = 61,     // SemaphoreSet, then u16 values[count], then i16 undo[count]: what the
+                           // kernel would add to them at the end of this process (SEM_UNDO)
+  kRecMessageQueue = 62,   // MessageQueue, then [count] TypedMessage with its bytes, padded to 8
 };
 
 struct RecordHead {
@@ -504,6 +507,23 @@ struct Queue {
 };
 struct QueueMessage {
   uint32_t priority, bytes;
+};
+
+// Of System V: known by their numbers to all processes, and by a key (0: none).
+struct SemaphoreSet {
+  int32_t id, key;
+  uint32_t uid, gid, mode, count;
+};
+struct MessageQueue {
+  int32_t id, key;
+  uint32_t uid, gid, mode;
+  uint32_t reserved;
+  uint64_t most_bytes;  // of all its messages
+};
+struct TypedMessage {
+  int64_t type;
+  uint32_t bytes;
+  uint32_t reserved;
 };
 
 struct Epoll {

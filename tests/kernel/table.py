@@ -35,7 +35,7 @@ OUTCOMES = {
     "differs": {"", "3", "12"},    # 3: the snapshot warns; "": told in docs/LIMITS.md alone
 }
 # Folder of tests -> how the files of its programs end.
-PROGRAMS = {"features": (".c",), "trees": (".c",), "subjects": (".cu", ".cc", ".py"), "kernel": (".c", ".py"),
+PROGRAMS = {"features": (".c", "_test.py"), "trees": (".c",), "subjects": (".cu", ".cc", ".py"), "kernel": (".c", ".py"),
             "real": (".py",), "e2e": (".py",), "dirty": (".cc", ".py"), "programs": (".c",), "harm": (".c",), "api": (".c", ".py")}
 DRIVERS = {"support", "programs"}  # folders of programs that drive others
 # Programs of tests/features and tests/trees that are about no kernel object.

@@ -52,6 +52,11 @@ int FdMaker::make_queue(const Descriptor& d, const std::string& path) {
   if (d.value[2]) return make_nameless_queue(d);
   const std::string name = path.substr(path.rfind('/'));
   int fd = mq_open(name.c_str(), flags_of(d));
+  mq_attr now{};
+  if (fd >= 0 && mq_getattr(fd, &now) == 0 && static_cast<uint64_t>(now.mq_curmsgs) != d.value[3])
+    warn("the message queue " + name + " holds " + std::to_string(now.mq_curmsgs) +
+         " messages and held " + std::to_string(d.value[3]) +
+         " at the snapshot, of which they are no part");
   if (fd >= 0 || errno != ENOENT) return fd;
   if (d.value[3]) {
     error = "the message queue " + name + " of descriptor " + std::to_string(d.fd) +

@@ -32,7 +32,6 @@
 #include "snapshot/control/control_groups.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
-#include "snapshot/descriptors/semaphores.h"
 #include "snapshot/io/writer_start.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
@@ -70,7 +69,6 @@ void forget_the_old_process(Plan* p) {
   tracker.forget_after_restore();
   job_barrier.forget();
   forget_keepers();
-  forget_semaphores();
   expect_lazy_pages(p->flags & restore::kLazy);
   library.pid = library.host_pid = sys::getpid();
   library.start_time = library.host_start_time = 0;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/sem.h>
 
 #include "base/syscall.h"
 #include "base/text/text.h"
@@ -12,6 +13,7 @@
 #include "restore/entry/entry_memory.h"
 #include "restore/entry/entry_state.h"
 #include "restore/entry/warnings.h"
+#include "snapshot/calls/sysv_calls.h"
 #include "snapshot/control/state.h"
 
 namespace gpuckpt::entry {
@@ -73,6 +75,20 @@ void restore_autogroup(int value) {
     warn("the session cannot have the nice value %d of its autogroup here (error %ld)", value, -r);
 }
 
+// What the kernel is to do at the end of the process (SEM_UNDO). Semaphores whose values are not
+// those of the snapshot were left to other processes by the restore, which has said so.
+void restore_undos(const SemaphoreSet& set, const char* at) {
+  const auto* values = reinterpret_cast<const uint16_t*>(at);
+  const auto* undos = reinterpret_cast<const int16_t*>(values + set.count);
+  for (uint32_t i = 0; i < set.count; ++i) {
+    const int semaphore = static_cast<int>(i);
+    if (!undos[i] || sys::call(SYS_semctl, set.id, semaphore, GETVAL, 0) != values[i]) continue;
+    if (!redo(set.id, semaphore, undos[i]))
+      warn("what SEM_UNDO is to do to semaphore %d of the System V set %d is not done", semaphore,
+           set.id);
+  }
+}
+
 void restore_process(Plan* p) {
   each_record(p, [&](const RecordHead& h, const char* at) {
     switch (h.type) {
@@ -99,6 +115,9 @@ void restore_process(Plan* p) {
         }
         break;
       }
+      case kRecSemaphores:
+        restore_undos(*reinterpret_cast<const SemaphoreSet*>(at), at + sizeof(SemaphoreSet));
+        break;
       case kRecAutogroup:
         restore_autogroup(*reinterpret_cast<const int32_t*>(at));
         break;

@@ -125,6 +125,22 @@ void read_queue(const RecordHead& h, Payload& p, Image* out) {
   }
 }
 
+void read_semaphores(const RecordHead&, Payload& p, Image* out) {
+  const auto set = p.take<SemaphoreSet>();
+  out->semaphores.emplace_back(set, p.list<uint16_t>(set.count));
+  p.list<int16_t>(set.count);  // for the entry
+}
+
+void read_message_queue(const RecordHead& h, Payload& p, Image* out) {
+  auto& [queue, messages] = out->message_queues.emplace_back(p.take<MessageQueue>(), 0);
+  for (uint32_t i = 0; i < h.count && p.ok; ++i) {
+    const auto m = p.take<TypedMessage>();
+    std::vector<uint8_t> bytes = p.bytes((uint64_t{m.bytes} + 7) & ~7ull);
+    bytes.resize(p.ok ? m.bytes : 0);
+    messages.push_back({m.type, std::move(bytes)});
+  }
+}
+
 void read_terminal(const RecordHead&, Payload& p, Image* out) {
   Image::Terminal v{p.take<Terminal>(), {}, {}};
   std::vector<uint8_t> bytes = p.rest();
@@ -240,6 +256,8 @@ constexpr struct {
     {kRecFilter, read_filter},
     {kRecMessage, read_message},
     {kRecQueue, read_queue},
+    {kRecSemaphores, read_semaphores},
+    {kRecMessageQueue, read_message_queue},
     {kRecWatch, append_with_text<&Image::watches>},
     {kRecLinkTarget, append_with_text<&Image::link_targets>},
     {kRecTerminal, read_terminal},

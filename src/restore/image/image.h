@@ -67,6 +67,13 @@ struct Image {
     std::vector<uint8_t> bytes;
   };
   std::vector<std::pair<process::Queue, std::vector<QueueMessage>>> queues;
+  std::vector<std::pair<process::SemaphoreSet, std::vector<uint16_t>>> semaphores;
+  struct TypedMessage {
+    int64_t type;
+    std::vector<uint8_t> bytes;
+    bool operator==(const TypedMessage&) const = default;
+  };
+  std::vector<std::pair<process::MessageQueue, std::vector<TypedMessage>>> message_queues;
   std::vector<std::pair<process::InotifyWatch, std::string>> watches;
   std::vector<std::pair<process::FileId, std::string>> link_targets;  // of links without a name
   struct Terminal {

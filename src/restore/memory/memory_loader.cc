@@ -19,6 +19,7 @@
 
 #include "gpuckpt/wire.h"
 #include "restore/files/removed_files.h"
+#include "restore/ipc/ipc_numbers.h"
 #include "restore/preflight/checks.h"
 #include "restore/protocol/device_ring.h"
 #include "store/io/printable.h"
@@ -308,22 +309,16 @@ Status open_named(const Image& image, SharedFiles* shared) {
 
 namespace {
 
-// Requests the number of the next segment (CAP_CHECKPOINT_RESTORE), because a program can keep it.
-void ask_for_segment_number(int id) {
-  if (Fd fd(open("/proc/sys/kernel/shm_next_id", O_WRONLY | O_CLOEXEC)); fd) {
-    const std::string text = std::to_string(id);
-    (void)!write(fd.get(), text.data(), text.size());
-  }
-}
-
 // Makes a segment in the place of one that is gone. It stays under its key, as the old one did;
 // when the old one was removed already, the new one is removed with its last attachment (the
 // restore's own lasts until let_segments_go). -1: it cannot be made.
 int make_segment(const SharedObject& o, key_t key) {
   const bool removed = o.mode & SHM_DEST;
   const int access = static_cast<int>(o.mode & 0777) | 0600;
-  ask_for_segment_number(static_cast<int>(o.ino));
-  int made = shmget(removed ? IPC_PRIVATE : key, o.size, access | IPC_CREAT | IPC_EXCL);
+  // (No other process can find a removed one: it is not worth the time that its number may take.)
+  int made = make_with_number(IpcKind::kSegment, static_cast<int>(o.ino), !removed, [&] {
+    return shmget(removed ? IPC_PRIVATE : key, o.size, access | IPC_CREAT | IPC_EXCL);
+  });
   const bool stays = made >= 0 && !removed;
   if (made < 0 && !removed) made = shmget(IPC_PRIVATE, o.size, access);
   if (made < 0) return -1;
@@ -356,7 +351,7 @@ std::optional<int> find_segment(const SharedObject& o, const std::string& path, 
   if (made >= 0 && made != id)
     store::say(
         "gpuckpt: warning: the System V segment %d of process %d is gone, and has the number %d "
-        "now: by the old one the program does not find it (only root can ask for a number)\n",
+        "now: by the old one, which another segment has, the program does not find it\n",
         id, head.pid, made);
   return made < 0 ? std::optional<int>() : made;
 }

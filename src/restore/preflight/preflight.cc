@@ -14,6 +14,7 @@
 #include "gpuckpt/wire.h"
 #include "restore/files/file_sums.h"
 #include "restore/files/stored_file.h"
+#include "restore/ipc/sysv_ipc.h"
 #include "restore/memory/huge_pages.h"
 #include "restore/memory/memory_need.h"
 #include "restore/memory/plan_builder.h"
@@ -141,6 +142,7 @@ Preflight preflight(const Tree& tree, const Options& o) {
     if (std::string text = check_address_space(*m); !text.empty())
       out.never.push_back(of_process(tree, *m) + text);
   }
+  if (!o.running) add(&out.here, check_sysv_ipc(tree));
   if (std::string text = check_descriptor_limit(tree, o); !text.empty()) out.here.push_back(text);
   add(&out.differs, check_unread_datagrams(tree));
   if (!tree.wrong.empty()) out.never.push_back(tree.wrong);

@@ -29,6 +29,7 @@
 #include "restore/files/written_files.h"
 #include "restore/image/image.h"
 #include "restore/image/tree.h"
+#include "restore/ipc/sysv_ipc.h"
 #include "restore/memory/common_memory.h"
 #include "restore/memory/fill.h"
 #include "restore/memory/memory_loader.h"
@@ -628,7 +629,7 @@ int attend(pid_t pid, const SnapshotReader& reader, const Options& o, double sec
 
 // Starts the processes, in one way after the other until they run, and attends to them.
 int start_and_attend(Tree* tree, const SnapshotReader& reader, const Options& o, double begin,
-                     FilesPutBack* files, bool* ran) {
+                     FilesPutBack* files, SysvPutBack* sysv, bool* ran) {
   Outcome outcome;
   outcome.code = kExitRefused;
   outcome.text = needs_ids("namespaces are turned off");
@@ -642,6 +643,7 @@ int start_and_attend(Tree* tree, const SnapshotReader& reader, const Options& o,
     if (outcome.running) {
       if (ran) *ran = true;
       files->keep();
+      sysv->keep();
       let_segments_go();
       if (ids == Ids::kNew && namespaces_allowed(o)) tell_new_ids(why_not);
       return attend(outcome.pid, reader, o, now() - begin, &started, &feeds, &terminal);
@@ -683,9 +685,11 @@ int restore_snapshot(const SnapshotReader& reader, const Options& o, bool* ran) 
     Status s = files.run(reader, read_files_blob(reader), shared_logs(tree));
     if (!s.ok()) return give_up(o, reader, s.code(), s.text());
   }
+  SysvPutBack sysv;
+  if (Status s = sysv.run(tree); !s.ok()) return give_up(o, reader, s.code(), s.text());
   if (Status s = load(&tree, o); !s.ok()) return give_up(o, reader, s.code(), s.text());
   forward_signals();
-  return start_and_attend(&tree, reader, o, begin, &files, ran);
+  return start_and_attend(&tree, reader, o, begin, &files, &sysv, ran);
 }
 
 }  // namespace gpuckpt::restore

@@ -16,12 +16,12 @@
 #include "snapshot/api/device_plugin.h"
 #include "snapshot/control/state.h"
 #include "snapshot/descriptors/half_read.h"
-#include "snapshot/descriptors/semaphores.h"
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/comparison.h"
 #include "snapshot/job/membership.h"
 #include "snapshot/memory/track.h"
 #include "snapshot/process/limits.h"
+#include "snapshot/process/sysv_ipc.h"
 #include "snapshot/process/warnings.h"
 
 namespace gpuckpt {
@@ -613,7 +613,6 @@ static bool list_before_turn(Capture* c, FdTable* t, bool* listed) {
 
 bool list_descriptors(Capture* c, Records* r) {
   const MoreDescriptors room;
-  warn_of_semaphores();
   begin_table(c, r);
   FdTable* t = c->fds;
   t->proc.open();
@@ -633,6 +632,7 @@ bool capture_descriptors(Capture* c, Records* r) {
     return put_sockets(t) && put_pipes(t) && put_queues(t) && put_file_contents(t) &&
            put_epolls(t) && put_terminals(t);
   });
+  if (ok && !put_sysv_ipc(c, r)) return false;
   if (ok && r->full) return c->refuse("the description of the process does not fit into 96 MiB");
   return ok;
 }

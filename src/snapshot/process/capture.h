@@ -25,8 +25,10 @@ class Records {
   void add(const void* bytes, uint64_t n);
   void* reserve(uint64_t n);  // room that the caller fills; null: it does not fit
   void add_text(const char* s);
+  void pad();  // to a multiple of 8, in the payload
   void end();
   void end(uint32_t count);  // the same, with another count than begin() was given
+  void drop();               // as if begin() had not been called
   template <typename T>
   void put(process::RecordType type, const T& value) {
     begin(type);

@@ -33,12 +33,18 @@ void* Records::reserve(uint64_t n) {
 
 void Records::add_text(const char* s) { add(s, length(s) + 1); }
 
+void Records::pad() {
+  while (!full && used_ & 7) memory_.data()[used_++] = 0;
+}
+
 void Records::end() {
   if (full) return;
   RecordHead* h = reinterpret_cast<RecordHead*>(memory_.data() + head_);
   h->bytes = used_ - head_ - sizeof(RecordHead);
-  while (used_ & 7) memory_.data()[used_++] = 0;
+  pad();
 }
+
+void Records::drop() { used_ = head_; }
 
 void Records::end(uint32_t count) {
   if (!full) reinterpret_cast<RecordHead*>(memory_.data() + head_)->count = count;

@@ -23,10 +23,10 @@
 #include "snapshot/calls/confinement.h"
 #include "snapshot/calls/fork_pause.h"
 #include "snapshot/calls/libc_wrappers.h"
+#include "snapshot/calls/sysv_calls.h"
 #include "snapshot/control/control_groups.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
-#include "snapshot/descriptors/semaphores.h"
 #include "snapshot/io/io_thread.h"
 #include "snapshot/io/writer_start.h"
 #include "snapshot/job/barrier.h"
@@ -258,7 +258,7 @@ void forget_after_fork() {
   library.timer_id = -1;
   library.snapshots_done = library.snapshots_failed = 0;
   tracker.forget_after_fork();
-  forget_semaphores();
+  forget_undos();
   job_barrier.forget();
   library.last_snapshot[0] = 0;
   stop_listening_to_term();
