@@ -8,9 +8,10 @@
   changed   a process that has ended changed them: they are as they were at the snapshot
   in_use    a process that lives changed them: they are left to it, and the restore says so
   posix     a POSIX queue with a name, whose messages are no part of a snapshot, has lost one: the restore says so
-  taken     their numbers or their key belong to others: the restore is refused and changes nothing
+  taken     their key belongs to others: the restore is refused and changes nothing
+  rebooted  the machine has started again, and the number of a queue without a key belongs to another one: refused
 
-As root, where root tests, and as an ordinary user, who cannot ask the kernel for a number. (Without root segment, gone, far and behind are skipped.)
+As root, where root tests, and as an ordinary user, who cannot ask the kernel for a number. (Without root only changed, in_use, posix and taken are tested.)
 """
 import ctypes
 import os
@@ -197,7 +198,7 @@ def posix(run):
 
 def refused(run, words):
     store = f"{run.work / 'store'}@latest"
-    done = subprocess.run([run.build / "bin" / "gpuckpt", "restore", store], cwd="/", env=run.environment(), stdin=subprocess.DEVNULL,
+    done = subprocess.run(run.wrapped([run.build / "bin" / "gpuckpt", "restore", store]), cwd="/", env=run.environment(), stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=60, **run.identity())
     if done.returncode != 125 or words not in done.stderr:
         raise Failure(f"exit {done.returncode}, not refused by \"{words}\": {done.stderr}")
@@ -224,6 +225,16 @@ def taken(run):
         remove("msg", queue)
 
 
+def rebooted(run):
+    _, sets, queue = snapshot_of_both(run)
+    other = run.work / "boot_id"
+    other.write_text("00000000-0000-4000-8000-000000000000\n")
+    run.wrapper = ["unshare", "--mount", "sh", "-c", f"mount --bind {other} /proc/sys/kernel/random/boot_id && exec \"$@\"", "sh"]
+    refused(run, f"the System V message queue {queue} is another one now: its number was given out again")
+    run.wrapper = []
+    go_on(run)
+
+
 class Wrapped(Run):
     """What the user runs, he runs by `wrapper`."""
     wrapper = []
@@ -232,8 +243,8 @@ class Wrapped(Run):
         return [*self.wrapper, *super().wrapped(command)]
 
 
-CASES = {case.__name__: case for case in (segment, gone, far, behind, changed, in_use, posix, taken)}
-USERS = {"segment": ["root"], "gone": ["root"], "far": ["nobody"], "behind": ["nobody"]}  # else all
+CASES = {case.__name__: case for case in (segment, gone, far, behind, changed, in_use, posix, taken, rebooted)}
+USERS = {"segment": ["root"], "gone": ["root"], "far": ["nobody"], "behind": ["nobody"], "rebooted": ["root"]}  # else all
 
 
 def main():

@@ -47,20 +47,24 @@ std::string name_of(const MessageQueue& q) {
 bool state_of(const SemaphoreSet& s, semid_ds* out) { return semctl(s.id, 0, IPC_STAT, out) == 0; }
 bool state_of(const MessageQueue& q, msqid_ds* out) { return msgctl(q.id, IPC_STAT, out) == 0; }
 
-bool is_that(const SemaphoreSet& s, const semid_ds& now) {
-  return now.sem_perm.__key == s.key && now.sem_nsems == s.count;
+// (Without a key it does not outlive the machine's start.)
+bool is_that(const SemaphoreSet& s, const semid_ds& now, bool same_start) {
+  return now.sem_perm.__key == s.key && now.sem_nsems == s.count && (s.key || same_start);
 }
-bool is_that(const MessageQueue& q, const msqid_ds& now) { return now.msg_perm.__key == q.key; }
+bool is_that(const MessageQueue& q, const msqid_ds& now, bool same_start) {
+  return now.msg_perm.__key == q.key && (q.key || same_start);
+}
 
 int number_by_key(const SemaphoreSet& s) { return semget(s.key, 0, 0); }
 int number_by_key(const MessageQueue& q) { return msgget(q.key, 0); }
 
 template <typename Object, typename State>
-std::string obstacle(const Object& o) {
+std::string obstacle(const Object& o, bool same_start) {
   State now;
   if (state_of(o, &now))
-    return is_that(o, now) ? ""
-                           : name_of(o) + " is another one now: its number was given out again";
+    return is_that(o, now, same_start)
+               ? ""
+               : name_of(o) + " is another one now: its number was given out again";
   if (errno == EACCES) return name_of(o) + " cannot be read by this user";
   const int other = o.key == IPC_PRIVATE ? -1 : number_by_key(o);
   char key[16];
@@ -159,11 +163,12 @@ void give_permissions(State* state, Perm* perm, uint32_t uid, uint32_t gid, uint
 
 std::vector<std::string> check_sysv_ipc(const Tree& tree) {
   std::set<std::string> out;  // several processes know one
+  const bool same_start = store::boot_id() == tree.root().image.head.boot_id;
   for (const auto& m : tree.members) {
     for (const auto& [set, values] : m->image.semaphores)
-      out.insert(obstacle<SemaphoreSet, semid_ds>(set));
+      out.insert(obstacle<SemaphoreSet, semid_ds>(set, same_start));
     for (const auto& [queue, messages] : m->image.message_queues)
-      out.insert(obstacle<MessageQueue, msqid_ds>(queue));
+      out.insert(obstacle<MessageQueue, msqid_ds>(queue, same_start));
   }
   out.erase("");
   return {out.begin(), out.end()};

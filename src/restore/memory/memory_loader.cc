@@ -23,6 +23,7 @@
 #include "restore/preflight/checks.h"
 #include "restore/protocol/device_ring.h"
 #include "store/io/printable.h"
+#include "store/io/process_identity.h"
 
 namespace gpuckpt::restore {
 
@@ -344,7 +345,8 @@ std::optional<int> find_segment(const SharedObject& o, const std::string& path, 
   const long key = path.size() > 5 ? strtol(path.c_str() + 5, nullptr, 16) : 0;
   shmid_ds now{};
   if (shmctl(id, IPC_STAT, &now) == 0 && now.shm_segsz == o.size &&
-      static_cast<uint32_t>(now.shm_perm.__key) == static_cast<uint32_t>(key))
+      static_cast<uint32_t>(now.shm_perm.__key) == static_cast<uint32_t>(key) &&
+      (key || store::boot_id() == head.boot_id))  // (without a key none outlives a start)
     return id;
   if (o.huge_shift) return {};
   const int made = make_segment(o, static_cast<key_t>(key));

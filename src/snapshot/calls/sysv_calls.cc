@@ -45,7 +45,10 @@ void note(SysvKind kind, int number) {
   });
   if (known) return;
   uint64_t free = kRemoved;
-  if (!removed || !removed->compare_exchange_strong(free, entry)) too_many_numbers = true;
+  if (!removed)
+    too_many_numbers = true;
+  else if (!removed->compare_exchange_strong(free, entry))
+    note(kind, number);  // another thread was faster
 }
 
 void forget(SysvKind kind, int number) {
