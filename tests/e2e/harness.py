@@ -35,6 +35,10 @@ class Failure(Exception):
     """What went wrong, with what is needed to see it again."""
 
 
+# How a command says that the process it was to reach has ended, by the moment at which it did (exit 10).
+HAS_ENDED = "there is no process", "has ended already", "before it took the command"
+
+
 class TooLate(Failure):
     """The program came to its end before its snapshot did: on a busy machine nobody's fault."""
 

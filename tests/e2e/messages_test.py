@@ -329,8 +329,7 @@ def end_in_the_question(session):
     """A process that ends while it is asked, and is waited for at once, is said to have ended: nothing else about it is known.
 
     Which sentence says so depends on the moment at which it ended."""
-    ends = {ABSENT: ["there is no process", "has ended already", "before it took the command"],
-            FAILED: ["before the snapshot was durable"]}
+    ends = {ABSENT: harness.HAS_ENDED, FAILED: ["before the snapshot was durable"]}
     preload = session.environment(GPUCKPT_STORE=session.store, LD_PRELOAD=session.tools.build / "lib" / "libgpuckpt.so")
     answers = {}
     for _ in range(60):

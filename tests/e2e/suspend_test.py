@@ -25,7 +25,7 @@ def stands_still(session):
 def expect(session, status, *arguments):
     done = session.cli(*arguments, check=False)
     if done.returncode != status:
-        late = "has ended already" in done.stderr or "ended before it took the command" in done.stderr
+        late = any(words in done.stderr for words in harness.HAS_ENDED)
         raise (harness.TooLate if late else Failure)(f"{arguments}: exit {done.returncode}, not {status}: {done.stderr.strip()}")
     return done
 
