@@ -1,6 +1,7 @@
 #include "snapshot/calls/sysv_calls.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <sys/msg.h>
 #include <sys/sem.h>
@@ -70,6 +71,9 @@ struct Undo {
   std::atomic<int> change;          // what the kernel would add
 } undos[kMostUndos];
 std::atomic<bool> too_many_undos;
+// Calls with SEM_UNDO that have begun and are not noted. A thread that is parked in one has often
+// just done it: the signal comes when the call returns.
+std::atomic<int> undo_calls;
 
 uint64_t semaphore_of(int set, int number) {
   return 1 +
@@ -89,8 +93,13 @@ Undo* find_undo(int set, int number, bool make) {
   return nullptr;
 }
 
-int note_operations(int result, int set, const struct sembuf* operations, size_t count) {
-  if (result != 0) return result;
+bool has_undo(const struct sembuf* operations, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    if (operations[i].sem_flg & SEM_UNDO) return true;
+  return false;
+}
+
+void note_operations(int set, const struct sembuf* operations, size_t count) {
   note(SysvKind::kSemaphores, set);
   for (size_t i = 0; i < count; ++i) {
     if (!(operations[i].sem_flg & SEM_UNDO) || !operations[i].sem_op) continue;
@@ -99,6 +108,17 @@ int note_operations(int result, int set, const struct sembuf* operations, size_t
     else
       too_many_undos = true;
   }
+}
+
+template <typename Call>
+int operate(int set, const struct sembuf* operations, size_t count, Call call) {
+  const bool undo = operations && has_undo(operations, count);
+  if (undo) ++undo_calls;
+  const int result = call();
+  const int error = errno;
+  if (result == 0) note_operations(set, operations, count);
+  if (undo) --undo_calls;
+  errno = error;
   return result;
 }
 
@@ -133,6 +153,7 @@ bool each_sysv_number(void* context, bool (*each)(void*, SysvKind, int)) {
 
 bool more_sysv_than_noted() { return too_many_numbers; }
 bool more_undos_than_noted() { return too_many_undos; }
+bool in_undo_call() { return undo_calls != 0; }
 
 int undo_of(int set, int semaphore) {
   const Undo* u = find_undo(set, semaphore, false);
@@ -142,6 +163,7 @@ int undo_of(int set, int semaphore) {
 void forget_undos() {
   for (Undo& u : undos) u.semaphore = 0, u.change = 0;
   too_many_undos = false;
+  undo_calls = 0;
 }
 
 // Both operations at once leave the value as it is, and only one of them is undone. The one that
@@ -171,14 +193,15 @@ INTERPOSED int semget(key_t key, int count, int flags) noexcept {
 INTERPOSED int semop(int set, struct sembuf* operations, size_t count) noexcept {
   static int (*down)(int, struct sembuf*, size_t);
   if (!down) down = gpuckpt::real<decltype(down)>("semop");
-  return gpuckpt::note_operations(down(set, operations, count), set, operations, count);
+  return gpuckpt::operate(set, operations, count, [&] { return down(set, operations, count); });
 }
 
 INTERPOSED int semtimedop(int set, struct sembuf* operations, size_t count,
                           const struct timespec* timeout) noexcept {
   static int (*down)(int, struct sembuf*, size_t, const struct timespec*);
   if (!down) down = gpuckpt::real<decltype(down)>("semtimedop");
-  return gpuckpt::note_operations(down(set, operations, count, timeout), set, operations, count);
+  return gpuckpt::operate(set, operations, count,
+                          [&] { return down(set, operations, count, timeout); });
 }
 
 // libc's takes its fourth argument only where a command has one; a register that is not read does

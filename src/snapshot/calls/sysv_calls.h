@@ -20,6 +20,8 @@ bool more_sysv_than_noted();
 // PARKED. What the kernel would add to a semaphore at the end of the process.
 int undo_of(int set, int semaphore);
 bool more_undos_than_noted();
+// Whether a thread is in a call that the kernel is to undo: it may have happened, and is not noted.
+bool in_undo_call();
 // In a forked child: the kernel undoes nothing for it.
 void forget_undos();
 // IN THE ENTRY. Makes the kernel undo so much again. False: it does not.

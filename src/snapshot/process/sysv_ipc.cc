@@ -104,6 +104,11 @@ bool put_one(void* context, SysvKind kind, int id) {
 bool put_sysv_ipc(Capture* c, Records* r) {
   Put put{c, r};
   each_sysv_number(&put, put_one);
+  if (in_undo_call())
+    add_warning(
+        "a thread is in semop with SEM_UNDO: if that has just happened, the kernel does not undo "
+        "it "
+        "at the end of the restored process");
   if (more_undos_than_noted())
     add_warning(
         "many System V semaphores were changed with SEM_UNDO: a kill undoes that, and a restore "

@@ -35,12 +35,12 @@ static int work(int worker) {
     if (round < 0) return 50;
     CHECK(round == last + 1);
     last = round;
-    operate(kAtWork, -1, SEM_UNDO);
+    operate(kAtWork, -1, 0);
     CHECK(++common->inside == 1);
     ++common->counted;
     common->passed[worker] = round;
     CHECK(--common->inside == 0);
-    operate(kAtWork, 1, SEM_UNDO);
+    operate(kAtWork, 1, 0);
     send((worker + 1) % kWorkers + 1, worker == kWorkers - 1 ? round + 1 : round);
   }
 }
