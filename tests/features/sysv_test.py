@@ -24,6 +24,7 @@ from features_test import Failure, Run, may_unshare
 from one_case import case_options, run_case
 
 CLONE_NEWIPC = 0x08000000
+PYTHON = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable  # that every user may run
 
 CHANGE = """
 import ctypes, sys, time
@@ -57,11 +58,11 @@ def remove(kind, number):
     subprocess.run(["ipcrm", {"shm": "-m", "sem": "-s", "msg": "-q"}[kind], str(number)], check=True)
 
 
-def user_runs(run, *command, **more):
-    return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, cwd="/", **run.identity(), **more).stdout
+def user_runs(run, *command):
+    return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, cwd="/", **run.identity()).stdout
 
 
-def snapshot(run, program):
+def start(run, program):
     process = run.popen([run.build / "tests" / "features" / program], "out", "err", LD_PRELOAD=str(run.build / "lib" / "libgpuckpt.so"))
     run.until(lambda: run.says("ready"), process, "before it was ready")
     return process
@@ -74,27 +75,28 @@ def take_and_kill(run, process):
     run.kill(process)
 
 
-def go_on(run):
+def go_on(run, look=lambda: None):
     process, _ = run.restore(1)
+    look()
     run.release()
     run.finish(process)
 
 
 def segment(run):
-    process = snapshot(run, "memory_sysv_zero")
+    process = start(run, "memory_sysv_zero")
     number = next(n for n, row in objects("shm").items() if row["cpid"] == process.pid)
     take_and_kill(run, process)
     remove("shm", number)
-    process, _ = run.restore(1)
-    if number not in objects("shm"):
-        raise Failure(f"segment {number} is not there: {objects('shm').keys()}")
-    run.release()
-    run.finish(process)
+
+    def look():
+        if number not in objects("shm"):
+            raise Failure(f"segment {number} is not there: {objects('shm').keys()}")
+    go_on(run, look)
 
 
 def snapshot_of_both(run):
     """Returns what the set and the queue of the killed program were, and their numbers."""
-    process = snapshot(run, "ipc_sysv")
+    process = start(run, "ipc_sysv")
     sets = next(n for n, row in objects("sem").items() if row["key"] == process.pid)
     queue = next(n for n, row in objects("msg").items() if row["lspid"] == process.pid)
     before = state("sem", sets), state("msg", queue)
@@ -133,7 +135,7 @@ def far(run):
 
 def behind(run):
     new_namespace()
-    before, sets, queue = snapshot_of_both(run)
+    snapshot_of_both(run)
     new_namespace()
     use_up(100)
     refused(run, "is gone, and its number is behind")
@@ -145,21 +147,20 @@ def behind(run):
 
 
 def back(run, before, sets, queue):
-    process, _ = run.restore(1)
-    if before != (after := (state("sem", sets), state("msg", queue))):
-        raise Failure(f"was {before}, is {after}")
-    run.release()
-    run.finish(process)
+    def look():
+        if before != (after := (state("sem", sets), state("msg", queue))):
+            raise Failure(f"was {before}, is {after}")
+    go_on(run, look)
 
 
 def changed(run):
-    user_runs(run, sys.executable_for_users, "-c", CHANGE, *snapshot_of_both(run)[1:], 0)
+    user_runs(run, PYTHON, "-c", CHANGE, *snapshot_of_both(run)[1:], 0)
     go_on(run)
 
 
 def in_use(run):
     _, sets, queue = snapshot_of_both(run)
-    user = subprocess.Popen([sys.executable_for_users, "-c", CHANGE, str(sets), str(queue), "60"], cwd="/", stdout=subprocess.PIPE,
+    user = subprocess.Popen([PYTHON, "-c", CHANGE, str(sets), str(queue), "60"], cwd="/", stdout=subprocess.PIPE,
                             **run.identity())
     run.started.append(user)
     user.stdout.readline()
@@ -185,10 +186,10 @@ assert libc.mq_receive(queue, ctypes.create_string_buffer(16), ctypes.c_size_t(1
 
 
 def posix(run):
-    process = snapshot(run, "fd_mqueue")
+    process = start(run, "fd_mqueue")
     name = f"/gpuckpt-feature-named-{process.pid}"
     take_and_kill(run, process)
-    user_runs(run, sys.executable_for_users, "-c", RECEIVE, name)
+    user_runs(run, PYTHON, "-c", RECEIVE, name)
     process, _ = run.restore(1)
     if f"the message queue {name} holds 0 messages and held 1" not in (told := (run.work / "restore.err").read_text()):
         raise Failure(f"not told: {told}")
@@ -206,7 +207,7 @@ def refused(run, words):
 
 def make(run, expression):
     """Makes an object as the user; returns its number."""
-    return int(user_runs(run, sys.executable_for_users, "-c", f"import ctypes; print(ctypes.CDLL(None).{expression})"))
+    return int(user_runs(run, PYTHON, "-c", f"import ctypes; print(ctypes.CDLL(None).{expression})"))
 
 
 def taken(run):
@@ -249,7 +250,6 @@ USERS = {"segment": ["root"], "gone": ["root"], "far": ["nobody"], "behind": ["n
 
 def main():
     options = case_options(__doc__, CASES)
-    sys.executable_for_users = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
     if os.geteuid() != 0 and options.case in USERS:
         print("skipped: only root can test this")
         sys.exit(77)

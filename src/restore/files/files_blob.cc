@@ -1,29 +1,23 @@
 #include "restore/files/files_blob.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include <cstdint>
 
+#include "store/format/format.h"
 #include "store/io/printable.h"
 
 namespace gpuckpt::restore {
 
 nlohmann::json name_to_json(const std::string& name) {
   if (store::replace_invalid_utf8(name) == name) return name;
-  std::string digits;
-  char two[3];
-  for (const unsigned char byte : name) {
-    snprintf(two, sizeof(two), "%02x", byte);
-    digits += two;
-  }
-  return {{"hex", digits}};
+  return {{"hex", store::hex(reinterpret_cast<const uint8_t*>(name.data()), name.size())}};
 }
 
 std::string name_from_json(const nlohmann::json& j) {
   if (!j.is_object()) return j.get<std::string>();
   const std::string digits = j.at("hex").get<std::string>();
-  std::string out;
-  for (size_t i = 0; i + 2 <= digits.size(); i += 2)
-    out += static_cast<char>(strtoul(digits.substr(i, 2).c_str(), nullptr, 16));
+  std::string out(digits.size() / 2, 0);
+  // (No name: those who read it want an absolute path.)
+  if (!store::unhex(digits, reinterpret_cast<uint8_t*>(out.data()), out.size())) out.clear();
   return out;
 }
 

@@ -41,6 +41,11 @@ struct Payload {
     at += n, left -= n;
     return {at - n, at};
   }
+  std::vector<uint8_t> padded_bytes(uint32_t n) {  // to a multiple of 8
+    std::vector<uint8_t> out = bytes((uint64_t{n} + 7) & ~7ull);
+    out.resize(ok ? n : 0);
+    return out;
+  }
   template <typename T>
   std::vector<T> list(uint32_t count) {
     std::vector<T> out;
@@ -84,9 +89,7 @@ void read_socket(const RecordHead& h, Payload& p, Image* out) {
   socket.head = v;
   for (uint32_t i = 0; i < h.count && p.ok; ++i) {
     const auto o = p.take<SocketOption>();
-    std::vector<uint8_t> value = p.bytes((uint64_t{o.bytes} + 7) & ~7ull);
-    value.resize(p.ok ? o.bytes : 0);
-    socket.options.push_back({o.level, o.name, std::move(value)});
+    socket.options.push_back({o.level, o.name, p.padded_bytes(o.bytes)});
   }
 }
 
@@ -135,9 +138,7 @@ void read_message_queue(const RecordHead& h, Payload& p, Image* out) {
   auto& [queue, messages] = out->message_queues.emplace_back(p.take<MessageQueue>(), 0);
   for (uint32_t i = 0; i < h.count && p.ok; ++i) {
     const auto m = p.take<TypedMessage>();
-    std::vector<uint8_t> bytes = p.bytes((uint64_t{m.bytes} + 7) & ~7ull);
-    bytes.resize(p.ok ? m.bytes : 0);
-    messages.push_back({m.type, std::move(bytes)});
+    messages.push_back({m.type, p.padded_bytes(m.bytes)});
   }
 }
 

@@ -6,7 +6,7 @@
 #include <sys/msg.h>
 #include <sys/sem.h>
 
-#include <functional>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <set>
@@ -26,14 +26,7 @@ namespace {
 using Messages = std::vector<Image::TypedMessage>;
 using Values = std::vector<uint16_t>;
 
-constexpr int kCopy = 040000;  // MSG_COPY, which <sys/msg.h> declares for GNU programs only
-
-// As sysvipc(7) and the kernel have them.
-struct Message {
-  long type;
-  char text[1];
-};
-constexpr size_t kTypeBytes = sizeof(long);
+constexpr size_t kTypeBytes = offsetof(msgbuf, mtext);
 
 // --- what is there
 
@@ -110,12 +103,12 @@ Status failed(const Object& o) {
 // The message at `place`, which stays, or the first one (-1), which is taken out.
 std::optional<Image::TypedMessage> receive(int queue, size_t most, int place) {
   auto room = std::make_unique<char[]>(kTypeBytes + most);
-  auto* message = reinterpret_cast<Message*>(room.get());
+  auto* message = reinterpret_cast<msgbuf*>(room.get());
   const ssize_t got = msgrcv(queue, message, most, place < 0 ? 0 : place,
-                             IPC_NOWAIT | MSG_NOERROR | (place < 0 ? 0 : kCopy));
+                             IPC_NOWAIT | MSG_NOERROR | (place < 0 ? 0 : MSG_COPY));
   if (got < 0) return {};
   const auto* text = reinterpret_cast<const uint8_t*>(room.get()) + kTypeBytes;
-  return Image::TypedMessage{message->type, {text, text + got}};
+  return Image::TypedMessage{message->mtype, {text, text + got}};
 }
 
 Messages messages_in(int queue, const msqid_ds& state, bool take) {
@@ -128,8 +121,8 @@ Messages messages_in(int queue, const msqid_ds& state, bool take) {
 bool send_all(int queue, const Messages& messages) {
   for (const Image::TypedMessage& m : messages) {
     auto room = std::make_unique<char[]>(kTypeBytes + m.bytes.size());
-    auto* message = reinterpret_cast<Message*>(room.get());
-    message->type = m.type;
+    auto* message = reinterpret_cast<msgbuf*>(room.get());
+    message->mtype = m.type;
     memcpy(room.get() + kTypeBytes, m.bytes.data(), m.bytes.size());
     if (msgsnd(queue, message, m.bytes.size(), IPC_NOWAIT) != 0) return false;
   }
@@ -150,13 +143,12 @@ Status check_number(const Object& o, int made) {
 }
 
 // The owner and the permissions that it had, as far as this user may give them.
-template <typename State, typename Perm>
-void give_permissions(State* state, Perm* perm, uint32_t uid, uint32_t gid, uint32_t mode,
-                      const std::function<int(State*)>& set) {
-  perm->mode = static_cast<decltype(perm->mode)>(mode & 0777);
-  set(state);
-  perm->uid = uid, perm->gid = gid;
-  set(state);
+template <typename Object, typename Set>
+void give_permissions(const Object& o, ipc_perm* perm, Set set) {
+  perm->mode = static_cast<decltype(perm->mode)>(o.mode & 0777);
+  set();
+  perm->uid = o.uid, perm->gid = o.gid;
+  set();
 }
 
 }  // namespace
@@ -189,8 +181,7 @@ Status SysvPutBack::put(const SemaphoreSet& set, const Values& values) {
     if (made >= 0) undo_.push_back({false, made, true, {}, {}});
     if (Status s = check_number(set, made); !s.ok()) return s;
     if (!state_of(set, &state)) return failed(set);
-    give_permissions<semid_ds>(&state, &state.sem_perm, set.uid, set.gid, set.mode,
-                               [&](auto* to) { return semctl(set.id, 0, IPC_SET, to); });
+    give_permissions(set, &state.sem_perm, [&] { semctl(set.id, 0, IPC_SET, &state); });
   }
   return semctl(set.id, 0, SETALL, values.data()) == 0 ? Status::Ok() : failed(set);
 }
@@ -213,8 +204,7 @@ Status SysvPutBack::put(const MessageQueue& queue, const Messages& messages) {
     const auto allowed = state.msg_qbytes;
     state.msg_qbytes = queue.most_bytes;
     if (msgctl(queue.id, IPC_SET, &state) != 0) state.msg_qbytes = allowed;  // (more needs root)
-    give_permissions<msqid_ds>(&state, &state.msg_perm, queue.uid, queue.gid, queue.mode,
-                               [&](auto* to) { return msgctl(queue.id, IPC_SET, to); });
+    give_permissions(queue, &state.msg_perm, [&] { msgctl(queue.id, IPC_SET, &state); });
   }
   return send_all(queue.id, messages) ? Status::Ok() : failed(queue);
 }

@@ -20,7 +20,7 @@ constexpr size_t kMostNumbers = 4096;
 constexpr uint64_t kRemoved = ~0ull;  // an entry that may be used again
 // Kind << 32 | number; 0: never used. A number is found from its own place onwards.
 std::atomic<uint64_t> numbers[kMostNumbers];
-std::atomic<bool> too_many_numbers;
+std::atomic<bool> any_number, too_many_numbers;  // most programs use none
 
 uint64_t entry_of(SysvKind kind, int number) {
   return static_cast<uint64_t>(kind) << 32 | static_cast<uint32_t>(number);
@@ -35,6 +35,7 @@ void look_for(uint64_t entry, Each each) {
 
 void note(SysvKind kind, int number) {
   const uint64_t entry = entry_of(kind, number);
+  any_number = true;
   bool known = false;
   std::atomic<uint64_t>* removed = nullptr;
   look_for(entry, [&](std::atomic<uint64_t>* place) {
@@ -145,6 +146,7 @@ int note_made(SysvKind kind, int number) {
 }  // namespace
 
 bool each_sysv_number(void* context, bool (*each)(void*, SysvKind, int)) {
+  if (!any_number) return true;
   for (const std::atomic<uint64_t>& n : numbers)
     if (const uint64_t entry = n; entry && entry != kRemoved)
       if (!each(context, static_cast<SysvKind>(entry >> 32), static_cast<int>(entry))) return false;

@@ -50,30 +50,24 @@ bool put_semaphores(Records* r, int id) {
 
 // False: it cannot be read. MSG_COPY names a message by its place and leaves it in the queue.
 bool put_messages(Records* r, int queue, const msqid_ds& state) {
-  constexpr int kCopy =
-      040000;  // MSG_COPY, which <sys/msg.h> keeps from programs that are not GNU's
   const MessageQueue head{
       queue, state.msg_perm.__key, state.msg_perm.uid, state.msg_perm.gid, state.msg_perm.mode,
       0,     state.msg_qbytes};
   r->begin(kRecMessageQueue);
   r->add(&head, sizeof(head));
-  struct Message {
-    long type;
-    char text[];
-  };
   // One message is no longer than all of them may be.
-  Region room = scratch_map(sizeof(Message) + state.__msg_cbytes);
+  Region room = scratch_map(sizeof(msgbuf) + state.__msg_cbytes);
   if (!room) return false;
-  auto* message = reinterpret_cast<Message*>(room.data());
+  auto* message = reinterpret_cast<msgbuf*>(room.data());
   const auto bytes = static_cast<long>(state.__msg_cbytes);
   uint32_t count = 0;
   for (; count < state.msg_qnum && !r->full; ++count) {
     const long got = sys::call(SYS_msgrcv, queue, sys::ptr(message), bytes, count,
-                               kCopy | IPC_NOWAIT | MSG_NOERROR);
+                               MSG_COPY | IPC_NOWAIT | MSG_NOERROR);
     if (sys::failed(got)) break;
-    const TypedMessage m{message->type, static_cast<uint32_t>(got), 0};
+    const TypedMessage m{message->mtype, static_cast<uint32_t>(got), 0};
     r->add(&m, sizeof(m));
-    r->add(message->text, static_cast<uint64_t>(got));
+    r->add(message->mtext, static_cast<uint64_t>(got));
     r->pad();
   }
   scratch_unmap(&room);
