@@ -56,7 +56,8 @@ class Features:
         "fd_inotify_unread": "unread events",
         "fd_kernel_log": "reads the kernel's log",
         "fd_raw": "unread packets",
-        "ipc_undo_call": "is in semop with SEM_UNDO",
+        "ipc_undo_handler": "has interrupted semop with SEM_UNDO",
+        "ipc_undo_set": "since an operation with SEM_UNDO",
         "keyring_session": "session keyring",
         "memory_flags": "is in the middle of /proc/",  # which it reads for longer than a second on a busy machine
         "fd_packet": "unread packets",
@@ -67,7 +68,7 @@ class Features:
         "tcp_zerocopy": ("notifications that are not read (MSG_ERRQUEUE)", "numbers its notifications"),
         "socket_unreadable": "which the kernel does not show; a restore leaves it out",
     }
-    MUST_TELL = ("fd_block_device", "fd_half_read", "fd_half_read_attribute", "fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_undo_call", "keyring_session",
+    MUST_TELL = ("fd_block_device", "fd_half_read", "fd_half_read_attribute", "fd_inotify_unread", "fd_kernel_log", "tcp_halves", "ipc_undo_handler", "ipc_undo_set", "keyring_session",
                  "socket_errors", "socket_numbered", "socket_unreadable", "tcp_zerocopy")
     # What a restore cannot give back in a flavour: feature -> why. Listed in docs/LIMITS.md.
     NOT_IN = {

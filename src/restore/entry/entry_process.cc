@@ -13,7 +13,7 @@
 #include "restore/entry/entry_memory.h"
 #include "restore/entry/entry_state.h"
 #include "restore/entry/warnings.h"
-#include "snapshot/calls/sysv_calls.h"
+#include "snapshot/calls/semaphore_undo.h"
 #include "snapshot/control/state.h"
 
 namespace gpuckpt::entry {

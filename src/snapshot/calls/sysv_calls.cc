@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cstddef>
 
-#include "base/syscall.h"
+#include "snapshot/calls/semaphore_undo.h"
 
 namespace gpuckpt {
 namespace {
@@ -62,75 +62,14 @@ void forget(SysvKind kind, int number) {
   });
 }
 
-// --- what would be undone
-
-constexpr size_t kMostUndos = 1024;
-// The sum over all calls since the start, because the kernel does not tell. Nothing is ever
-// removed: of a set that is gone no snapshot asks.
-struct Undo {
-  std::atomic<uint64_t> semaphore;  // 1 + set << 16 | number
-  std::atomic<int> change;          // what the kernel would add
-} undos[kMostUndos];
-std::atomic<bool> too_many_undos;
-// Calls with SEM_UNDO that have begun and are not noted. A thread that is parked in one has often
-// just done it: the signal comes when the call returns.
-std::atomic<int> undo_calls;
-
-uint64_t semaphore_of(int set, int number) {
-  return 1 +
-         (static_cast<uint64_t>(static_cast<uint32_t>(set)) << 16 | static_cast<uint16_t>(number));
-}
-
-// Null: there is no room for one more.
-Undo* find_undo(int set, int number, bool make) {
-  const uint64_t semaphore = semaphore_of(set, number);
-  for (size_t tries = 0, at = semaphore % kMostUndos; tries < kMostUndos;
-       ++tries, at = (at + 1) % kMostUndos) {
-    uint64_t found = undos[at].semaphore;
-    if (!found && make) undos[at].semaphore.compare_exchange_strong(found, semaphore);
-    if (found == semaphore || (!found && make)) return &undos[at];
-    if (!found) return nullptr;
-  }
-  return nullptr;
-}
-
-bool has_undo(const struct sembuf* operations, size_t count) {
-  for (size_t i = 0; i < count; ++i)
-    if (operations[i].sem_flg & SEM_UNDO) return true;
-  return false;
-}
-
-void note_operations(int set, const struct sembuf* operations, size_t count) {
+// Noted before the call: the thread may be parked when it has just happened.
+int operate(int set, struct sembuf* operations, size_t count, bool timed,
+            const struct timespec* timeout) {
   note(SysvKind::kSemaphores, set);
-  for (size_t i = 0; i < count; ++i) {
-    if (!(operations[i].sem_flg & SEM_UNDO) || !operations[i].sem_op) continue;
-    if (Undo* u = find_undo(set, operations[i].sem_num, true))
-      u->change -= operations[i].sem_op;
-    else
-      too_many_undos = true;
-  }
-}
-
-template <typename Call>
-int operate(int set, const struct sembuf* operations, size_t count, Call call) {
-  const bool undo = operations && has_undo(operations, count);
-  if (undo) ++undo_calls;
-  const int result = call();
-  const int error = errno;
-  if (result == 0) note_operations(set, operations, count);
-  if (undo) --undo_calls;
-  errno = error;
+  const int result = operate_on_semaphores(set, operations, count, timed, timeout);
+  const bool gone = errno == EIDRM || (errno == EINVAL && count > 0 && !timed);
+  if (result < 0 && gone) forget(SysvKind::kSemaphores, set);
   return result;
-}
-
-// To set a value ends what was to be undone, for all processes.
-void note_control(int set, int number, int command) {
-  if (command == IPC_RMID) forget(SysvKind::kSemaphores, set);
-  if (command == SETVAL)
-    if (Undo* u = find_undo(set, number, false)) u->change = 0;
-  if (command == SETALL || command == IPC_RMID)
-    for (Undo& u : undos)
-      if (u.semaphore && (u.semaphore - 1) >> 16 == static_cast<uint32_t>(set)) u.change = 0;
 }
 
 template <typename Fn>
@@ -154,33 +93,6 @@ bool each_sysv_number(void* context, bool (*each)(void*, SysvKind, int)) {
 }
 
 bool more_sysv_than_noted() { return too_many_numbers; }
-bool more_undos_than_noted() { return too_many_undos; }
-bool in_undo_call() { return undo_calls != 0; }
-
-int undo_of(int set, int semaphore) {
-  const Undo* u = find_undo(set, semaphore, false);
-  return u ? u->change.load() : 0;
-}
-
-void forget_undos() {
-  for (Undo& u : undos) u.semaphore = 0, u.change = 0;
-  too_many_undos = false;
-  undo_calls = 0;
-}
-
-// Both operations at once leave the value as it is, and only one of them is undone. The one that
-// adds comes first, as no value is below 0.
-bool redo(int set, int semaphore, int undo) {
-  const auto number = static_cast<unsigned short>(semaphore);
-  const auto change = static_cast<short>(undo);
-  struct sembuf both[2] = {{number, change, 0}, {number, static_cast<short>(-change), SEM_UNDO}};
-  if (change < 0) {
-    const struct sembuf first = both[1];
-    both[1] = both[0];
-    both[0] = first;
-  }
-  return !sys::failed(sys::call(SYS_semop, set, sys::ptr(both), 2));
-}
 
 }  // namespace gpuckpt
 
@@ -193,17 +105,12 @@ INTERPOSED int semget(key_t key, int count, int flags) noexcept {
 }
 
 INTERPOSED int semop(int set, struct sembuf* operations, size_t count) noexcept {
-  static int (*down)(int, struct sembuf*, size_t);
-  if (!down) down = gpuckpt::real<decltype(down)>("semop");
-  return gpuckpt::operate(set, operations, count, [&] { return down(set, operations, count); });
+  return gpuckpt::operate(set, operations, count, false, nullptr);
 }
 
 INTERPOSED int semtimedop(int set, struct sembuf* operations, size_t count,
                           const struct timespec* timeout) noexcept {
-  static int (*down)(int, struct sembuf*, size_t, const struct timespec*);
-  if (!down) down = gpuckpt::real<decltype(down)>("semtimedop");
-  return gpuckpt::operate(set, operations, count,
-                          [&] { return down(set, operations, count, timeout); });
+  return gpuckpt::operate(set, operations, count, true, timeout);
 }
 
 // libc's takes its fourth argument only where a command has one; a register that is not read does
@@ -216,7 +123,8 @@ INTERPOSED int semctl(int set, int number, int command, ...) noexcept {
   void* const argument = va_arg(arguments, void*);
   va_end(arguments);
   const int result = down(set, number, command, argument);
-  if (result >= 0) gpuckpt::note_control(set, number, command);
+  if (result >= 0 && command == IPC_RMID) gpuckpt::forget(gpuckpt::SysvKind::kSemaphores, set);
+  if (result >= 0) gpuckpt::note_undo_control(set, number, command);
   return result;
 }
 

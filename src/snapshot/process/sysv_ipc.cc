@@ -8,6 +8,7 @@
 #include "base/syscall.h"
 #include "base/text/text.h"
 #include "gpuckpt/process_format.h"
+#include "snapshot/calls/semaphore_undo.h"
 #include "snapshot/calls/sysv_calls.h"
 #include "snapshot/process/capture.h"
 #include "snapshot/process/warnings.h"
@@ -39,12 +40,21 @@ bool put_semaphores(Records* r, int id) {
   r->add(&set, sizeof(set));
   void* values = r->reserve(set.count * sizeof(uint16_t));
   const bool read = values && !sys::failed(sys::call(SYS_semctl, id, 0, GETALL, sys::ptr(values)));
+  bool set_since = false;
   for (uint32_t i = 0; read && i < set.count; ++i) {
-    const auto undo = static_cast<int16_t>(undo_of(id, static_cast<int>(i)));
+    const int semaphore = static_cast<int>(i);
+    const auto undo = static_cast<int16_t>(undo_of(id, semaphore));
     r->add(&undo, sizeof(undo));
+    set_since |= set_since_undo(id, semaphore, state.sem_ctime);
   }
   if (!read && !r->full) return r->drop(), false;
   r->end();
+  if (set_since)
+    add_warning(
+        "the System V semaphores %d have been set since an operation with SEM_UNDO, perhaps by "
+        "another process: whether the kernel would still undo that is not known, and a restore "
+        "makes it undo that",
+        id);
   return true;
 }
 
@@ -96,13 +106,12 @@ bool put_one(void* context, SysvKind kind, int id) {
 }  // namespace
 
 bool put_sysv_ipc(Capture* c, Records* r) {
+  if (!look_at_undo_calls())
+    add_warning(
+        "a signal handler has interrupted semop with SEM_UNDO: if that has just happened, the "
+        "kernel does not undo it at the end of the restored process");
   Put put{c, r};
   each_sysv_number(&put, put_one);
-  if (in_undo_call())
-    add_warning(
-        "a thread is in semop with SEM_UNDO: if that has just happened, the kernel does not undo "
-        "it "
-        "at the end of the restored process");
   if (more_undos_than_noted())
     add_warning(
         "many System V semaphores were changed with SEM_UNDO: a kill undoes that, and a restore "

@@ -23,7 +23,7 @@
 #include "snapshot/calls/confinement.h"
 #include "snapshot/calls/fork_pause.h"
 #include "snapshot/calls/libc_wrappers.h"
-#include "snapshot/calls/sysv_calls.h"
+#include "snapshot/calls/semaphore_undo.h"
 #include "snapshot/control/control_groups.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"

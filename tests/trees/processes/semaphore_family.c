@@ -1,5 +1,5 @@
-// Processes that pass messages round by a System V queue, count under a System V semaphore, and one
-// that holds another semaphore with SEM_UNDO: when it is killed, restored or not, the kernel gives
+// Processes that pass messages round by a System V queue, count under a System V semaphore that they
+// take and give with SEM_UNDO, and one that holds another semaphore with SEM_UNDO: when it is killed, restored or not, the kernel gives
 // the semaphore back.
 #include <signal.h>
 #include <sys/ipc.h>
@@ -35,12 +35,12 @@ static int work(int worker) {
     if (round < 0) return 50;
     CHECK(round == last + 1);
     last = round;
-    operate(kAtWork, -1, 0);
+    operate(kAtWork, -1, SEM_UNDO);
     CHECK(++common->inside == 1);
     ++common->counted;
     common->passed[worker] = round;
     CHECK(--common->inside == 0);
-    operate(kAtWork, 1, 0);
+    operate(kAtWork, 1, SEM_UNDO);
     send((worker + 1) % kWorkers + 1, worker == kWorkers - 1 ? round + 1 : round);
   }
 }
