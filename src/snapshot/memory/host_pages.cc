@@ -17,6 +17,7 @@
 #include "snapshot/memory/own_memory.h"
 #include "snapshot/memory/stream.h"
 #include "snapshot/memory/track.h"
+#include "snapshot/memory/wide_scan.h"
 
 namespace gpuckpt {
 namespace {
@@ -87,8 +88,9 @@ bool HostPages::start() {
   if (!smaps.start() || !now.start() || !written.start(kListRoom) || !gone.start(kListRoom) ||
       !guards.start(kListRoom) || !early.start(kListRoom) || !fresh.start(kListRoom))
     return false;
-  range_memory = scratch_map(kRanges * sizeof(PumpRange));
+  range_memory = scratch_map(kRanges * (sizeof(PumpRange) + sizeof(Range)));
   ranges = reinterpret_cast<PumpRange*>(range_memory.data());
+  tracked_ranges = reinterpret_cast<Range*>(ranges + kRanges);
   range_room = kRanges;
   return static_cast<bool>(range_memory);
 }
@@ -103,7 +105,7 @@ void HostPages::finish() {
   fresh.finish();
   scratch_unmap(&range_memory);
   scratch_unmap(&copy);
-  ranges = nullptr;
+  ranges = nullptr, tracked_ranges = nullptr;
   range_count = range_room = 0;
 }
 
@@ -453,6 +455,84 @@ bool HostPages::find_written(PumpRange* r) {
   return r->resolved = true;
 }
 
+// One look at the tracked ranges that tells both what was written and what is gone, on all
+// processors. It does not protect: what was written since the last round is little, and is left to
+// count as written in the next snapshot, too, whose first round protects it. False: there is more
+// of it, or no room, and nothing is found out.
+bool HostPages::find_changed() {
+  const PageQuery changed{
+      .any = kPageWritten | kPageZero | kPageGuard,
+      .any_not = kPagePresent,
+      .tell = kPageWritten | kPagePresent | kPageSwapped | kPageZero | kPageGuard,
+      .tracked_only = tracker.protects_ranges()};
+  size_t count = 0;
+  for (size_t i = 0; i < range_count; ++i)
+    if (ranges[i].tracked) tracked_ranges[count++] = {ranges[i].start, ranges[i].end};
+  if (!count) return true;
+  const uint32_t written_before = written.count, gone_before = gone.count,
+                 guards_before = guards.count;
+  uint32_t guards_begin = guards.count;
+  PumpRange* r = ranges;
+  const auto begin = [&] {
+    while (!r->tracked) ++r;
+    r->written_begin = written.count, r->gone_begin = gone.count, guards_begin = guards.count;
+  };
+  const auto end = [&] {
+    if (r->tracked)
+      r->written_end = written.count, r->gone_end = gone.count, r->resolved = true;
+    else
+      written.count = r->written_begin, gone.count = r->gone_begin, guards.count = guards_begin;
+  };
+  const auto add = [](PageList* to, uint32_t first, const PageRegion& p) {
+    if (to->count > first && to->at[to->count - 1].end == p.start)
+      to->at[to->count - 1].end = p.end;
+    else if (to->count == to->room)
+      return false;
+    else
+      to->at[to->count++] = p;
+    return true;
+  };
+  size_t number = 0;
+  bool room = true;
+  begin();
+  scan_widely(&pagemap, changed, tracked_ranges, count, fresh.memory,
+              [&](size_t which, const PageRegion* p) {
+                for (; number < which; ++number) end(), ++r, begin();
+                if (!p) r->tracked = false;
+                if (!r->tracked) return true;
+                const uint64_t c = p->categories;
+                if (c & kPageGuard) room &= add(&guards, guards_begin, *p);
+                if (c & (kPageGuard | kPageZero) || !(c & (kPagePresent | kPageSwapped)))
+                  room &= add(&gone, r->gone_begin, *p);
+                else if (c & kPageWritten)
+                  room &= add(&written, r->written_begin, *p);
+                return room;
+              });
+  if (room)
+    for (; number < count; ++number)
+      if (end(), number + 1 < count) ++r, begin();
+  if (room && protect_little(written_before)) return true;
+  for (size_t i = 0; i < range_count; ++i) ranges[i].resolved &= !ranges[i].tracked;
+  written.count = written_before, gone.count = gone_before, guards.count = guards_before;
+  return false;
+}
+
+// Protects what was written if that is a few regions. False: it is so much that it should not be
+// copied by the next snapshot again.
+bool HostPages::protect_little(uint32_t first) {
+  constexpr uint32_t kFew = 64;
+  if (!tracker.protects_ranges()) return true;
+  uint64_t bytes = 0;
+  for (uint32_t i = first; i < written.count; ++i) bytes += written.at[i].end - written.at[i].start;
+  if (written.count - first > kFew) return bytes <= kLittle;
+  PageQuery query = kWrittenPages;
+  query.tracked_only = true;
+  tracker.give_up_base();
+  for (uint32_t i = first; i < written.count; ++i)
+    pagemap.protect(written.at[i].start, written.at[i].end, query);
+  return true;
+}
+
 void HostPages::count(uint64_t* written_bytes, uint64_t* same_bytes) const {
   *written_bytes = *same_bytes = 0;
   auto is_written = [&](uint64_t start, uint64_t end, uint64_t = 0) {
@@ -547,16 +627,17 @@ size_t HostPages::resolve_neighbours(size_t first) {
 void HostPages::find_written() {
   uint64_t t0 = sys::now_us();
   const bool known = tracker.bits_are_ours(&pagemap);
-  for (size_t i = 0; i < range_count; ++i) {
-    PumpRange& r = ranges[i];
-    r.tracked &= known;
-    if (r.tracked) {
+  for (size_t i = 0; i < range_count; ++i) ranges[i].tracked &= known;
+  const bool little = plan.copy || !tracker.protects_ranges();
+  if (!little || !find_changed())
+    for (size_t i = 0; i < range_count; ++i) {
+      PumpRange& r = ranges[i];
+      if (!r.tracked) continue;
       tracker.give_up_base();
       const uint32_t w = written.count, g = gone.count, k = guards.count;
       r.tracked = find_written(&r);
       if (!r.tracked) written.count = w, gone.count = g, guards.count = k;
     }
-  }
   for (size_t i = 0; i < range_count;) i = resolve_neighbours(i);
   tracker.renew();
   scan_us = sys::now_us() - t0;

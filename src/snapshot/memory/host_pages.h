@@ -109,8 +109,9 @@ class HostPages {
 
  private:
   Region range_memory;
-  PageList fresh;          // what the current round copies
-  uint64_t populated = 0;  // of `copy`
+  Range* tracked_ranges = nullptr;  // as many as `ranges`
+  PageList fresh;                   // what the current round copies
+  uint64_t populated = 0;           // of `copy`
 
   uint64_t count_written();
   void protect_written(PageList*);
@@ -127,6 +128,8 @@ class HostPages {
   bool make_room(uint64_t bytes, uint64_t spare);
   void populate(uint64_t bytes);
   uint32_t first_early(uint64_t address) const;  // that ends behind it
+  bool find_changed();
+  bool protect_little(uint32_t first);  // of `written`
   bool find_written(PumpRange*);
   bool resolve(PumpRange*);
   size_t resolve_neighbours(size_t first);
