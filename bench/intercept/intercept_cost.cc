@@ -1,7 +1,9 @@
 // intercept_cost DRIVER FLAG: nanoseconds a call through the preloaded library takes more than the
 // same call of the driver itself, as the median of the differences of alternating runs, in
-// processor time of the calling thread. Launches go to a stream that a host function holds up, so
-// that what is measured is the launching thread's work and no kernel's.
+// processor time of the calling thread. Beside it the same difference between two sets of objects
+// of the driver itself, its twins: what cannot be told from nothing on this machine. Launches go to
+// a stream that a host function holds up, so that what is measured is the launching thread's work
+// and no kernel's.
 //
 // DRIVER is the driver in use under a name that no door watches (a link to it). The library's side
 // uses handles made before the snapshot, 1000 of them alive, so that a restored process translates
@@ -129,38 +131,42 @@ double per_call(const Side& side, int calls, bool held, const Call& call) {
   return took;
 }
 
-// Each side goes first in every second pair.
+struct Sides {
+  Side driver, twin, ours;
+};
+
+// Each side goes first in every third round.
 template <typename Call>
 void compare(const char* state, const char* name, double target, int runs, int calls, bool held,
-             const Side& driver, const Side& ours, const Call& call) {
-  std::vector<double> alone, more;
+             const Sides& sides, const Call& call) {
+  const Side* const all[] = {&sides.driver, &sides.twin, &sides.ours};
+  std::vector<double> alone, more, noise;
   for (int i = 0; i < runs; ++i) {
-    double a = 0, b = 0;
-    if (i % 2 == 0) a = per_call(driver, calls, held, call);
-    b = per_call(ours, calls, held, call);
-    if (i % 2 != 0) a = per_call(driver, calls, held, call);
-    alone.push_back(a);
-    more.push_back(b - a);
+    double took[3];
+    for (int k = 0; k < 3; ++k) took[(i + k) % 3] = per_call(*all[(i + k) % 3], calls, held, call);
+    alone.push_back(took[0]);
+    noise.push_back(took[1] - took[0]);
+    more.push_back(took[2] - (took[0] + took[1]) / 2);
   }
-  printf("%-12s %-30s driver alone %9.1f ns   added %+8.1f ns", state, name, median(alone),
-         median(more));
+  printf("%-12s %-30s driver alone %9.1f ns   its twins %+7.1f ns   added %+8.1f ns", state, name,
+         median(alone), median(noise), median(more));
   if (target > 0) printf("   target %.0f: %s", target, median(more) <= target ? "met" : "MISSED");
   puts("");
 }
 
-void compare_launches(const char* state, double target, const Side& driver, const Side& ours) {
+void compare_launches(const char* state, double target, const Sides& sides) {
   for (int k = 0; k < kKernels; ++k) {
     const std::string what = " of " + std::to_string(kParameters[k]) + " parameters";
-    compare(state, ("launch" + what).c_str(), target, kLaunchRuns, kLaunches, true, driver, ours,
+    compare(state, ("launch" + what).c_str(), target, kLaunchRuns, kLaunches, true, sides,
             [k](const Side& s) { s.launch_kernel(k); });
-    compare(state, ("graph launch" + what).c_str(), target, kLaunchRuns, kLaunches, true, driver,
-            ours, [k](const Side& s) { OK(s.graph_launch(s.graph[k], s.stream)); });
+    compare(state, ("graph launch" + what).c_str(), target, kLaunchRuns, kLaunches, true, sides,
+            [k](const Side& s) { OK(s.graph_launch(s.graph[k], s.stream)); });
   }
 }
 
-void table(const char* state, double target, const Side& driver, const Side& ours) {
+void table(const char* state, double target, const Sides& sides) {
   char bytes[64] = {};
-  for (const Side* s : {&driver, &ours}) {  // what is measured works
+  for (const Side* s : {&sides.driver, &sides.twin, &sides.ours}) {  // what is measured works
     CUcontext c = nullptr;
     int n;
     OK(s->current(&c));
@@ -170,19 +176,18 @@ void table(const char* state, double target, const Side& driver, const Side& our
     OK(s->synchronise(s->stream));
     OK(s->query(s->stream));
   }
-  compare(state, "cuCtxGetCurrent", target, kRuns, 20000, false, driver, ours, [](const Side& s) {
+  compare(state, "cuCtxGetCurrent", target, kRuns, 20000, false, sides, [](const Side& s) {
     CUcontext c;
     s.current(&c);
   });
-  compare(state, "cuStreamQuery", target, kRuns, 20000, false, driver, ours,
+  compare(state, "cuStreamQuery", target, kRuns, 20000, false, sides,
           [](const Side& s) { s.query(s.stream); });
-  compare(state, "cuFuncGetAttribute", target, kRuns, 20000, false, driver, ours,
-          [](const Side& s) {
-            int n;
-            s.attribute(&n, CU_FUNC_ATTRIBUTE_NUM_REGS, s.function[0]);
-          });
-  compare_launches(state, target, driver, ours);
-  compare(state, "copy of 64 bytes", 0, kLaunchRuns, kLaunches, true, driver, ours,
+  compare(state, "cuFuncGetAttribute", target, kRuns, 20000, false, sides, [](const Side& s) {
+    int n;
+    s.attribute(&n, CU_FUNC_ATTRIBUTE_NUM_REGS, s.function[0]);
+  });
+  compare_launches(state, target, sides);
+  compare(state, "copy of 64 bytes", 0, kLaunchRuns, kLaunches, true, sides,
           [&](const Side& s) { s.copy(s.memory, bytes, sizeof bytes, s.stream); });
   fflush(stdout);
 }
@@ -191,27 +196,29 @@ void table(const char* state, double target, const Side& driver, const Side& our
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  Side ours{RTLD_DEFAULT}, driver{nullptr};
+  Sides sides{{nullptr}, {nullptr}, {RTLD_DEFAULT}};
+  auto& [driver, twin, ours] = sides;
   CUcontext context;
   OK(ours.get<decltype(&cuInit)>("cuInit")(0));
   OK(ours.get<decltype(&cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&context, 0));
   OK(ours.get<decltype(&cuCtxSetCurrent)>("cuCtxSetCurrent")(context));
   driver.library = dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD);
   if (!driver.library) fprintf(stderr, "%s is not the driver in use\n", argv[1]), exit(1);
-  ours.find(), driver.find();
+  twin.library = driver.library;
+  ours.find(), driver.find(), twin.find();
   if (reinterpret_cast<void*>(ours.query) == reinterpret_cast<void*>(driver.query))
     fprintf(stderr, "the library is not preloaded\n"), exit(1);
   std::vector<CUstream> crowd(1000);
   for (CUstream& s : crowd)
     OK(ours.get<decltype(&cuStreamCreate)>("cuStreamCreate")(&s, CU_STREAM_NON_BLOCKING));
-  ours.make(), driver.make();
-  table("generation 0", 20, driver, ours);
+  ours.make(), driver.make(), twin.make();
+  table("generation 0", 20, sides);
   printf("ready\n");
   fflush(stdout);
   while (access(argv[2], F_OK) != 0) usleep(20000);
   CUcontext again;
-  OK(ours.current(&again));  // the first call of a generation puts the context back
-  driver.make();             // what was made behind the library's back is gone
-  table("restored", 40, driver, ours);
+  OK(ours.current(&again));    // the first call of a generation puts the context back
+  driver.make(), twin.make();  // what was made behind the library's back is gone
+  table("restored", 40, sides);
   printf("done\n");
 }

@@ -216,6 +216,7 @@ bool Attempt::look_at_memory() {
     tracker.arm(&pages.smaps, &pages.pagemap);
     Producer out(io_thread.ring.data(), child_post, nullptr, memory_.ring_slots);
     pages.make_plan(device, may_send_early() ? &out : nullptr);
+    capture_.expect_eager();
     return 0;
   });
   if (pages.streamed_rounds) {

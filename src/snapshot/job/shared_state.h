@@ -85,6 +85,15 @@ struct SharedJobState {
   // Under the lock.
   ConnectionTable connections;
 
+  // Under a lock of their own: parts of shared memory that a process copies (copied_parts.h).
+  static constexpr uint32_t kMostCopied = 16384, kCopiedSlots = 2 * kMostCopied;
+  std::atomic<uint32_t> copied_lock;
+  uint32_t copied_count;
+  struct CopiedPart {
+    uint64_t dev, ino, start, end;
+  } copied[kMostCopied];
+  uint32_t copied_slot[kCopiedSlots];
+
   // Under the lock: device memory that a process hands out (its own number for it), or has from
   // another one.
   struct DeviceMemory {

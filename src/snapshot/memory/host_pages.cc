@@ -23,7 +23,6 @@ namespace gpuckpt {
 namespace {
 
 constexpr uint32_t kListRoom = 4u << 20;      // regions; memory is only used as far as they are
-constexpr int kPopulateWrite = 23;            // MADV_POPULATE_WRITE, Linux 5.14
 constexpr uint64_t kWorthEarly = 64 * kPage;  // less than this is copied while parked
 // Finding memory for a larger copy takes long; such pages are sent only after the stop.
 constexpr uint64_t kLittle = 64ull << 20;
@@ -310,18 +309,10 @@ bool HostPages::make_room(uint64_t bytes, uint64_t spare) {
 }
 
 void HostPages::populate(uint64_t bytes) {
-  constexpr uint64_t kStep = 2ull << 20;
   if (bytes > copy.bytes) bytes = copy.bytes;
   if (bytes <= populated) return;
-  sys::call(SYS_madvise, static_cast<long>(copy.start + populated),
-            static_cast<long>(bytes - populated), MADV_HUGEPAGE);
-  while (populated < bytes) {
-    const uint64_t step = bytes - populated < kStep ? bytes - populated : kStep;
-    if (sys::failed(sys::call(SYS_madvise, static_cast<long>(copy.start + populated),
-                              static_cast<long>(step), kPopulateWrite)))
-      for (uint64_t at = populated; at < populated + step; at += kPage) copy.data()[at] = 0;
-    populated += step;
-  }
+  populate_memory(copy.start + populated, bytes - populated);
+  populated = bytes;
 }
 
 // Whether it is worth copying so much while the program runs: that takes memory, and half a second

@@ -9,8 +9,10 @@
 #include "base/address.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
+#include "snapshot/job/copied_parts.h"
 #include "snapshot/memory/own_memory.h"
 #include "snapshot/memory/smaps.h"
+#include "snapshot/park/shared_work.h"
 
 namespace gpuckpt {
 
@@ -100,20 +102,40 @@ bool MappedObject::stat(struct stat* st) const {
   return fd_ >= 0 && !sys::failed(sys::call(SYS_fstat, fd_, sys::ptr(st)));
 }
 
+namespace {
+
+// Calls copy(at, end) for parts of [offset, end), on all processors: those of the program have
+// nothing else to do.
+template <typename Copy>
+void copy_in_parts(uint64_t offset, uint64_t end, Copy copy) {
+  constexpr uint64_t kPart = 4ull << 20;
+  const auto parts = static_cast<uint32_t>((end - offset + kPart - 1) / kPart);
+  share_work(parts, 1, [&](uint32_t part, uint32_t) {
+    const uint64_t at = offset + part * kPart;
+    copy(at, end - at < kPart ? end : at + kPart);
+  });
+}
+
+}  // namespace
+
 // What cannot be read is beyond the end of the object, and counts as zeros. Shared memory is read
 // by its descriptor, which leaves the process's page tables as they are.
 bool MappedObject::copy_data(const Target& t, uint64_t offset, uint64_t end) {
   EagerCopy* e = t.capture->add_eager(t.space, offset, end - offset);
   if (!e) return false;
   if (fd_ < 0 || !memory_) {
-    copy_own_memory(e->bytes, reinterpret_cast<const void*>(offset + t.delta), end - offset);
+    copy_in_parts(offset, end, [&](uint64_t at, uint64_t stop) {
+      copy_own_memory(e->bytes + (at - offset), reinterpret_cast<const void*>(at + t.delta),
+                      stop - at);
+    });
     return true;
   }
-  for (uint64_t at = offset; at < end;) {
-    const long n = sys::pread(fd_, e->bytes + (at - offset), end - at, at);
-    if (n <= 0) break;
-    at += static_cast<uint64_t>(n);
-  }
+  copy_in_parts(offset, end, [&](uint64_t at, uint64_t stop) {
+    for (long n; at < stop; at += static_cast<uint64_t>(n)) {
+      n = sys::pread(fd_, e->bytes + (at - offset), stop - at, at);
+      if (n <= 0) break;
+    }
+  });
   // Bytes behind the end, in its last page, are in no read.
   struct stat st;
   if (!stat(&st)) return true;
@@ -180,10 +202,20 @@ bool MappedObject::copy_missing(Capture* c, const Vma& v, uint64_t space, uint64
 }
 
 bool MappedObject::copy(Capture* c, const Vma& v, uint64_t space, uint64_t offset, uint64_t from,
-                        uint64_t bytes) {
+                        uint64_t bytes, bool once) {
   const uint64_t end = offset + bytes, delta = from - offset;
+  const uint64_t dev = mapping_.dev_major << 32 | mapping_.dev_minor;
+  // The processes of a job divide among them what all of them map; a restore writes whole pages.
+  const uint64_t page = v.flags & kVmaHugetlb ? 1ull << (v.flags >> kVmaHugeShift) : kPage;
+  const uint64_t part = page > 16ull << 20 ? page : 16ull << 20;
   return c->look_at_rest(space, offset, end, [&](uint64_t at, uint64_t next) {
-    return copy_missing(c, v, space, at + delta, at, next);
+    for (uint64_t stop; at < next; at = stop) {
+      stop = once && next - at > part ? (at + part) & ~(part - 1) : next;
+      if (!(once && copied_by_another(dev, mapping_.ino, at, stop)) &&
+          !copy_missing(c, v, space, at + delta, at, stop))
+        return false;
+    }
+    return true;
   });
 }
 

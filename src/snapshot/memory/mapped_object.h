@@ -30,9 +30,10 @@ class MappedObject {
   bool stat(struct stat*) const;
 
   // PARKED, on the I/O thread. Copies what `space` does not hold yet of [offset, offset + bytes),
-  // which is mapped at `from` in `v`; an object can be mapped several times. False: no memory.
+  // which is mapped at `from` in `v`; an object can be mapped several times. `once`: by one process
+  // of the job. False: no memory.
   bool copy(Capture*, const process::Vma& v, uint64_t space, uint64_t offset, uint64_t from,
-            uint64_t bytes);
+            uint64_t bytes, bool once);
   // PARKED, on the I/O thread. The same for what no mapping shows of shared memory without a name:
   // by remap_file_pages and mremap the program comes to these pages again. Nothing where the
   // process may not open the object.

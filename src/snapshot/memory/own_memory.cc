@@ -1,7 +1,9 @@
 #include "snapshot/memory/own_memory.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 
+#include "base/address.h"
 #include "base/syscall.h"
 
 namespace gpuckpt {
@@ -27,6 +29,18 @@ uint64_t copy_through_pipe(char* to, const char* from, uint64_t bytes) {
 }
 
 }  // namespace
+
+void populate_memory(uint64_t start, uint64_t bytes) {
+  constexpr uint64_t kStep = 2ull << 20;
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
+  sys::call(SYS_madvise, static_cast<long>(start), static_cast<long>(bytes), MADV_HUGEPAGE);
+  for (uint64_t step; bytes; start += step, bytes -= step) {
+    step = bytes < kStep ? bytes : kStep;
+    if (sys::failed(sys::call(SYS_madvise, static_cast<long>(start), static_cast<long>(step),
+                              kPopulateWrite)))
+      for (uint64_t at = start; at < start + step; at += kPage) *reinterpret_cast<char*>(at) = 0;
+  }
+}
 
 long copy_unpinned(int memory, void* to, const iovec* from, size_t count) {
   auto* out = static_cast<char*>(to);

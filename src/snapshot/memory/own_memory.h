@@ -15,6 +15,11 @@ namespace gpuckpt {
 // for the program. Takes no lock.
 uint64_t copy_own_memory(void* to, const void* from, uint64_t bytes);
 
+// Lets fresh memory of ours be there before it is written to, in huge pages where the kernel has
+// some: 2 MiB at a time, because the program's threads wait for the lock of the memory map
+// meanwhile.
+void populate_memory(uint64_t start, uint64_t bytes);
+
 // Copies `count` pieces through `memory`, a descriptor of /proc/self/mem, to behind each other, and
 // returns how many bytes it could. For pages that may be in common with other processes:
 // process_vm_readv pins what it reads, for which the kernel gives the process copies of such pages

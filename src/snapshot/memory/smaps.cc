@@ -100,6 +100,14 @@ void Smaps::read() {
       if (count_ < kRoom) range_[count_++] = now;
     } else if (starts_with(line, "Anonymous:")) {
       now.anonymous_bytes = kilobytes(line + 10);
+    } else if (starts_with(line, "Rss:")) {
+      now.present_bytes = kilobytes(line + 4);
+    } else if (starts_with(line, "Pss:")) {
+      now.share_bytes = kilobytes(line + 4);
+    } else if (starts_with(line, "Shared_Hugetlb:")) {
+      now.present_bytes += kilobytes(line + 15);
+    } else if (starts_with(line, "Private_Hugetlb:")) {
+      now.present_bytes += kilobytes(line + 16);
     } else if (starts_with(line, "KernelPageSize:")) {
       page_bytes = kilobytes(line + 15);
     } else if (starts_with(line, "ProtectionKey:")) {
@@ -110,7 +118,7 @@ void Smaps::read() {
     } else if ((line[0] >= '0' && line[0] <= '9') || (line[0] >= 'a' && line[0] <= 'f')) {
       MapsLine l;
       if (!parse_maps_line(line, &l)) continue;
-      now = {l.start, l.end, 0, 0, 0, 0};
+      now = {l.start, l.end, 0, 0, 0, 0, 0, 0};
       key = false;
       executed_only = l.exec && !l.read && !l.write;
       now.permissions = (l.shared ? +kSmapsShared : 0u) | (l.object ? +kSmapsFile : 0u) |

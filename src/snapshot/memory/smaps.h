@@ -18,6 +18,9 @@ struct SmapsRange {
   uint32_t flags;                        // process::VmaFlags | SmapsFlags
   uint32_t permissions;                  // SmapsPermissions
   uint64_t anonymous_bytes, huge_bytes;  // present: private copies; of them in huge pages
+  // Of any kind, those of the huge page pool included; and this process's share of what several
+  // have mapped.
+  uint64_t present_bytes, share_bytes;
 };
 enum SmapsFlags : uint32_t {
   kSmapsDevice = 1u << 30,  // VM_IO or VM_PFNMAP

@@ -170,7 +170,7 @@ bool add_to(Range (&list)[Room], size_t* count, uint64_t start, uint64_t end) {
 bool put_unlinked(Mappings* m, const MapsLine& l, const Vma& v, int index) {
   return MappedObject(l, nullptr, starts_with(l.name, "/memfd:"))
       .copy(m->c, v, wire::kSpaceFileBase + static_cast<uint64_t>(index), v.offset, v.start,
-            v.end - v.start);
+            v.end - v.start, false);
 }
 
 // Of shared memory that has no size of its own to be asked for, all that is mapped is there.
@@ -301,7 +301,10 @@ bool emit_shared_memory(Emitted* e, bool memory) {
     k->bytes += bytes;
     if (v.offset + bytes > k->end) k->end = v.offset + bytes;
   }
-  return ((!bytes || object.copy(e->m->c, v, space, v.offset, v.start, bytes)) &&
+  // A restore makes what has no name anew, of all processes' parts; a segment or a file that is
+  // there gets what the first process has of it.
+  const bool once = !named && shared_kind(e->path, named) != kSharedSegment;
+  return ((!bytes || object.copy(e->m->c, v, space, v.offset, v.start, bytes, once)) &&
           (!anonymous || k->size == ~0ull || object.copy_unmapped(e->m->c, space, k->size))) ||
          e->m->c->refuse("no memory to copy shared memory %s (%lu MiB) while stopped", e->path,
                          bytes >> 20);

@@ -3,8 +3,10 @@
 #include <sys/mman.h>
 
 #include "base/address.h"
+#include "base/procfs/memory_room.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
+#include "snapshot/memory/own_memory.h"
 #include "snapshot/process/capture.h"
 
 namespace gpuckpt {
@@ -71,6 +73,25 @@ EagerCopy* Capture::add_eager(uint64_t space, uint64_t address, uint64_t bytes) 
     sys::call(SYS_madvise, sys::ptr(e->bytes), static_cast<long>(whole), MADV_HUGEPAGE);
   eager_used += whole;
   return e;
+}
+
+// One process of a job copies what several have mapped: each expects its share. There is address
+// space for all of it and more, as what only others have touched is not in this one's page tables,
+// and a piece does not lie in two chunks.
+void Capture::expect_eager() {
+  constexpr uint32_t kNeverCopied = +kSmapsDevice | +kVmaNeverWrite;
+  constexpr uint64_t kWorthIt = 4ull << 20;
+  uint64_t bytes = 0, share = 0;
+  for (const SmapsRange& r : pages.smaps)
+    if (r.permissions & kSmapsShared && !(r.flags & kNeverCopied))
+      bytes += r.present_bytes, share += r.share_bytes;
+  if (share < kWorthIt || share > eager_left || share > memory_room().left / 4 || eager_chunks)
+    return;
+  eager_chunk[0] = scratch_map(2 * bytes);
+  if (!eager_chunk[0]) return;
+  eager_chunks = 1;
+  eager_used = 0;
+  populate_memory(eager_chunk[0].start, page_up(share));
 }
 
 bool Capture::add_hole(uint64_t space, uint64_t address, uint64_t bytes) {
