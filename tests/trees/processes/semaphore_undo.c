@@ -4,7 +4,7 @@
 #include <sys/ipc.h>
 #include <sys/prctl.h>
 #include <sys/sem.h>
-#include "feature.h"
+#include "tree.h"
 enum { kBusy = 0, kWaited = 1, kThreads = 3 };
 static int sets;
 static void operate(unsigned short number, short change) {
