@@ -53,6 +53,7 @@ class MappedObject {
   bool copy_missing(Capture*, const process::Vma&, uint64_t space, uint64_t from, uint64_t offset,
                     uint64_t end);
   bool copy_by_descriptor(const Target&, uint64_t offset, uint64_t end);
+  bool has_no_holes() const;
   bool copy_resident(const Target&, uint64_t offset, uint64_t end);
   bool copy_data(const Target&, uint64_t offset, uint64_t end);
   bool copy_huge_pages(const Target&, uint64_t page, uint64_t offset, uint64_t end);
