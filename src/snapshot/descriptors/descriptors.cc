@@ -19,6 +19,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/comparison.h"
 #include "snapshot/job/membership.h"
+#include "snapshot/job/shared_lock.h"
 #include "snapshot/memory/track.h"
 #include "snapshot/process/limits.h"
 #include "snapshot/process/sysv_ipc.h"
@@ -508,16 +509,11 @@ static bool take_turn(uint32_t round) {
     }
     patience = sys::now_us() + 5000000;
   }
-  while (b->lock.exchange(1)) {
-    if (sys::now_us() > patience) return false;
-    sys::futex_wait(&b->lock, 1, 1000, true);
-  }
-  return true;
+  return take_shared(&b->lock, patience);
 }
 static void give_turn() {
   skip_turn();
-  job_barrier.shared_state()->lock = 0;
-  sys::futex_wake(&job_barrier.shared_state()->lock, 1, true);
+  give_shared(&job_barrier.shared_state()->lock);
 }
 
 // Calls body(table) in this process's turn.

@@ -1,45 +1,16 @@
 #include "snapshot/job/copied_parts.h"
 
 #include "base/hash/hash_index.h"
-#include "base/syscall.h"
 #include "snapshot/job/barrier.h"
+#include "snapshot/job/shared_lock.h"
 
 namespace gpuckpt {
 namespace {
 
-// Held for some microseconds. Without it (a process that was killed has it) each copies.
-class Lock {
- public:
-  explicit Lock(std::atomic<uint32_t>* word) : word_(word) {
-    constexpr uint64_t kPatienceUs = 100'000;
-    const uint64_t patience = sys::now_us() + kPatienceUs;
-    while (!(held_ = !word->exchange(1)) && sys::now_us() < patience)
-      sys::futex_wait(word, 1, 1000, true);
-  }
-  ~Lock() {
-    if (!held_) return;
-    *word_ = 0;
-    sys::futex_wake(word_, 1, true);
-  }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-  bool held() const { return held_; }
-
- private:
-  std::atomic<uint32_t>* word_;
-  bool held_ = false;
-};
-
-}  // namespace
-
-bool copied_by_another(uint64_t dev, uint64_t ino, uint64_t start, uint64_t end) {
-  constexpr uint64_t kWorthIt = 256 << 10;
-  if (!job_barrier.has_others() || end - start < kWorthIt) return false;
-  SharedJobState* b = job_barrier.shared_state();
+// Whether it was noted already; if not, it is now, if there is room.
+bool note_part(SharedJobState* b, uint64_t dev, uint64_t ino, uint64_t start, uint64_t end) {
   HashIndex index(b->copied_slot, SharedJobState::kCopiedSlots);
   const uint64_t hash = combined_hash(dev, ino, start, end);
-  const Lock lock(&b->copied_lock);
-  if (!lock.held()) return false;
   const uint32_t found = index.find(hash, [&](uint32_t i) {
     const SharedJobState::CopiedPart& p = b->copied[i];
     return p.dev == dev && p.ino == ino && p.start == start && p.end == end;
@@ -49,6 +20,18 @@ bool copied_by_another(uint64_t dev, uint64_t ino, uint64_t start, uint64_t end)
   b->copied[b->copied_count] = {dev, ino, start, end};
   index.add(hash, b->copied_count++);
   return false;
+}
+
+}  // namespace
+
+bool copied_by_another(uint64_t dev, uint64_t ino, uint64_t start, uint64_t end) {
+  constexpr uint64_t kWorthIt = 256 << 10, kPatienceUs = 100'000;
+  SharedJobState* b = job_barrier.shared_state();
+  if (end - start < kWorthIt || !take_shared(&b->copied_lock, sys::now_us() + kPatienceUs))
+    return false;
+  const bool noted = note_part(b, dev, ino, start, end);
+  give_shared(&b->copied_lock);
+  return noted;
 }
 
 }  // namespace gpuckpt

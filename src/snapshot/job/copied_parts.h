@@ -9,8 +9,8 @@
 
 namespace gpuckpt {
 
-// Whether another process copies [start, end) of the object. If not, this one does, and the others
-// hear of it.
+// In a job of several processes. Whether another process copies [start, end) of the object. If not,
+// this one does, and the others hear of it.
 bool copied_by_another(uint64_t dev, uint64_t ino, uint64_t start, uint64_t end);
 
 }  // namespace gpuckpt

@@ -303,7 +303,8 @@ bool emit_shared_memory(Emitted* e, bool memory) {
   }
   // A restore makes what has no name anew, of all processes' parts; a segment or a file that is
   // there gets what the first process has of it.
-  const bool once = !named && shared_kind(e->path, named) != kSharedSegment;
+  const bool once =
+      job_barrier.has_others() && !named && shared_kind(e->path, named) != kSharedSegment;
   return ((!bytes || object.copy(e->m->c, v, space, v.offset, v.start, bytes, once)) &&
           (!anonymous || k->size == ~0ull || object.copy_unmapped(e->m->c, space, k->size))) ||
          e->m->c->refuse("no memory to copy shared memory %s (%lu MiB) while stopped", e->path,
