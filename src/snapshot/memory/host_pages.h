@@ -108,6 +108,8 @@ class HostPages {
   void count(uint64_t* written, uint64_t* same) const;
 
  private:
+  // Finding memory for a larger copy takes long; such pages are sent only after the stop.
+  static constexpr uint64_t kLittle = 64ull << 20;
   Region range_memory;
   Range* tracked_ranges = nullptr;  // as many as `ranges`
   PageList fresh;                   // what the current round copies
