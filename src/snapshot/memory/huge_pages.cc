@@ -5,10 +5,13 @@
 #include <sys/mman.h>
 #include <sys/vfs.h>
 
+#include <atomic>
+
 #include "base/address.h"
 #include "base/syscall.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/memory/own_memory.h"
+#include "snapshot/park/shared_work.h"
 
 namespace gpuckpt {
 
@@ -55,8 +58,14 @@ bool capture_private_pages(Capture* c, const Vma& v) {
     sys::call(SYS_mprotect, static_cast<long>(v.start), bytes, v.prot | PROT_READ);
   const bool ok = each_own_page(c->pages.pagemap, v, [&](uint64_t start, uint64_t end) {
     EagerCopy* e = c->add_eager(wire::kSpaceHost, start, end - start);
-    return e && copy_own_memory(e->bytes, reinterpret_cast<const void*>(start), end - start) ==
-                    end - start;
+    if (!e) return false;
+    std::atomic<bool> whole{true};
+    share_parts(start, end, [&](uint64_t at, uint64_t stop) {
+      if (copy_own_memory(e->bytes + (at - start), reinterpret_cast<const void*>(at), stop - at) !=
+          stop - at)
+        whole = false;
+    });
+    return whole.load();
   });
   if (!(v.prot & PROT_READ)) sys::call(SYS_mprotect, static_cast<long>(v.start), bytes, v.prot);
   return ok || c->refuse("no memory to copy the memory at %lx-%lx (%lu MiB) while stopped", v.start,

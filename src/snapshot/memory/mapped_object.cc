@@ -102,35 +102,19 @@ bool MappedObject::stat(struct stat* st) const {
   return fd_ >= 0 && !sys::failed(sys::call(SYS_fstat, fd_, sys::ptr(st)));
 }
 
-namespace {
-
-// Calls copy(at, end) for parts of [offset, end), on all processors: those of the program have
-// nothing else to do.
-template <typename Copy>
-void copy_in_parts(uint64_t offset, uint64_t end, Copy copy) {
-  constexpr uint64_t kPart = 4ull << 20;
-  const auto parts = static_cast<uint32_t>((end - offset + kPart - 1) / kPart);
-  share_work(parts, 1, [&](uint32_t part, uint32_t) {
-    const uint64_t at = offset + part * kPart;
-    copy(at, end - at < kPart ? end : at + kPart);
-  });
-}
-
-}  // namespace
-
 // What cannot be read is beyond the end of the object, and counts as zeros. Shared memory is read
 // by its descriptor, which leaves the process's page tables as they are.
 bool MappedObject::copy_data(const Target& t, uint64_t offset, uint64_t end) {
   EagerCopy* e = t.capture->add_eager(t.space, offset, end - offset);
   if (!e) return false;
   if (fd_ < 0 || !memory_) {
-    copy_in_parts(offset, end, [&](uint64_t at, uint64_t stop) {
+    share_parts(offset, end, [&](uint64_t at, uint64_t stop) {
       copy_own_memory(e->bytes + (at - offset), reinterpret_cast<const void*>(at + t.delta),
                       stop - at);
     });
     return true;
   }
-  copy_in_parts(offset, end, [&](uint64_t at, uint64_t stop) {
+  share_parts(offset, end, [&](uint64_t at, uint64_t stop) {
     for (long n; at < stop; at += static_cast<uint64_t>(n)) {
       n = sys::pread(fd_, e->bytes + (at - offset), stop - at, at);
       if (n <= 0) break;

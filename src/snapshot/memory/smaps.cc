@@ -107,7 +107,8 @@ void Smaps::read() {
     } else if (starts_with(line, "Shared_Hugetlb:")) {
       now.present_bytes += kilobytes(line + 15);
     } else if (starts_with(line, "Private_Hugetlb:")) {
-      now.present_bytes += kilobytes(line + 16);
+      const uint64_t own = kilobytes(line + 16);
+      now.present_bytes += own, now.share_bytes += own;
     } else if (starts_with(line, "KernelPageSize:")) {
       page_bytes = kilobytes(line + 15);
     } else if (starts_with(line, "ProtectionKey:")) {

@@ -21,4 +21,15 @@ void share_work(uint32_t count, uint32_t size, Body body) {
   });
 }
 
+// Calls body(at, end) for parts of the memory, or of the offsets, [begin, end).
+template <typename Body>
+void share_parts(uint64_t begin, uint64_t end, Body body) {
+  constexpr uint64_t kPart = 4ull << 20;
+  const auto parts = static_cast<uint32_t>((end - begin + kPart - 1) / kPart);
+  share_work(parts, 1, [&](uint32_t part, uint32_t) {
+    const uint64_t at = begin + part * kPart;
+    body(at, end - at < kPart ? end : at + kPart);
+  });
+}
+
 }  // namespace gpuckpt

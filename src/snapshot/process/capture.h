@@ -95,7 +95,8 @@ struct Capture : Failure {
 
   // Room for a copy of `bytes` bytes, which is then to be made. Null: there is none.
   EagerCopy* add_eager(uint64_t space, uint64_t address, uint64_t bytes);
-  // While the program runs: lets memory be there for copies of the shared memory that is known.
+  // While the program runs: lets memory be there for copies of the shared memory and the huge pages
+  // that are known.
   void expect_eager();
   bool add_hole(uint64_t space, uint64_t address, uint64_t bytes);
 

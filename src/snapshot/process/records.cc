@@ -75,15 +75,15 @@ EagerCopy* Capture::add_eager(uint64_t space, uint64_t address, uint64_t bytes) 
   return e;
 }
 
-// One process of a job copies what several have mapped: each expects its share. There is address
-// space for all of it and more, as what only others have touched is not in this one's page tables,
-// and a piece does not lie in two chunks.
+// Shared memory, and huge pages of the pool. One process of a job copies what several have mapped:
+// each expects its share. There is address space for all of it and more, as what only others have
+// touched is not in this one's page tables, and a piece does not lie in two chunks.
 void Capture::expect_eager() {
   constexpr uint32_t kNeverCopied = +kSmapsDevice | +kVmaNeverWrite;
   constexpr uint64_t kWorthIt = 4ull << 20;
   uint64_t bytes = 0, share = 0;
   for (const SmapsRange& r : pages.smaps)
-    if (r.permissions & kSmapsShared && !(r.flags & kNeverCopied))
+    if ((r.permissions & kSmapsShared || r.flags & kSmapsHugetlb) && !(r.flags & kNeverCopied))
       bytes += r.present_bytes, share += r.share_bytes;
   if (share < kWorthIt || share > eager_left || share > memory_room().left / 4 || eager_chunks)
     return;
