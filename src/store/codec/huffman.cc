@@ -213,6 +213,7 @@ constexpr size_t kLookups = 4, kMoves = 6;
   const unsigned used = static_cast<unsigned>(__builtin_clzll(s->bits));
   s->from += used >> 3;
   s->bits = (load64(s->from) | kMark) >> (used & 7);
+#pragma GCC unroll 4
   for (size_t i = 0; i < kLookups; ++i) {
     const uint64_t entry = entries[s->bits & (kCodes - 1)];
     const uint64_t bytes = entry >> kBytesShift;
@@ -228,8 +229,30 @@ size_t steps_left(const uint8_t* from, const uint8_t* end, const uint8_t* to,
   return std::min(in < 8 ? 0 : (in - 8) / kMoves, out < kBehind ? 0 : (out - kBehind) / kWritten);
 }
 
-// Decodes all streams in step, until one of them is near its end.
-[[gnu::always_inline]] inline void decode_in_step(const Table& table, Stream (&streams)[kStreams]) {
+// Decodes one stream until it is near its end.
+[[gnu::always_inline]] inline void decode_alone(const uint64_t* entries, const Stream& s, Fast* f) {
+  while (size_t steps = steps_left(f->from, s.end, f->to, s.to_end))
+    for (; steps > 0; --steps) decode_some(entries, f);
+}
+
+// The last bytes of a stream hold dozens of values where codes are short. They are read from a copy
+// that has bytes behind it. False: its codes go on behind the end.
+[[gnu::always_inline]] inline bool decode_end(const uint64_t* entries, const Stream& s, Fast* f) {
+  uint8_t padded[64] = {};
+  const size_t left = static_cast<size_t>(s.end - f->from);
+  if (left > sizeof(padded) / 2) return true;  // it ended because there is little to write
+  memcpy(padded, f->from, left);
+  const uint8_t* const from = f->from;
+  f->from = padded;
+  decode_alone(entries, {padded, padded + sizeof(padded), f->to, s.to_end}, f);
+  const size_t used = static_cast<size_t>(f->from - padded);
+  f->from = from + std::min(used, left);
+  return used <= left;
+}
+
+// Decodes all streams in step, until one of them is near its end, and each as far as that. False:
+// they are damaged.
+[[gnu::always_inline]] inline bool decode_in_step(const Table& table, Stream (&streams)[kStreams]) {
   const uint64_t* const entries = table.entries.data();
   Fast fast[kStreams];
   for (size_t i = 0; i < kStreams; ++i) fast[i] = {streams[i].from, streams[i].to, kMark};
@@ -241,6 +264,7 @@ size_t steps_left(const uint8_t* from, const uint8_t* end, const uint8_t* to,
     if (steps == 0) break;
     Fast a = fast[0], b = fast[1], c = fast[2], d = fast[3];  // in registers
     for (; steps > 0; --steps) {
+      asm volatile("" : "+m"(steps));  // in memory: the streams need the registers
       decode_some(entries, &a);
       decode_some(entries, &b);
       decode_some(entries, &c);
@@ -250,23 +274,27 @@ size_t steps_left(const uint8_t* from, const uint8_t* end, const uint8_t* to,
   }
   for (size_t i = 0; i < kStreams; ++i) {
     Stream& s = streams[i];
+    decode_alone(entries, s, &fast[i]);
+    if (!decode_end(entries, s, &fast[i])) return false;
     const unsigned used = static_cast<unsigned>(__builtin_clzll(fast[i].bits));
     s.from = fast[i].from + (used >> 3);
     s.to = fast[i].to;
+    if (s.from > s.end || (used & 7 && s.from == s.end)) return false;
     if (used & 7) {
       s.bits = uint64_t{*s.from++} >> (used & 7);
       s.have = 8 - (used & 7);
     }
   }
+  return true;
 }
-void decode_most(const Table& table, Stream (&streams)[kStreams]) {
-  decode_in_step(table, streams);
+bool decode_most(const Table& table, Stream (&streams)[kStreams]) {
+  return decode_in_step(table, streams);
 }
 // The same with BMI2, where a shift by a variable number of bits is one instruction instead of
 // three.
-[[gnu::target("bmi2,lzcnt")]] void decode_most_by_bmi2(const Table& table,
+[[gnu::target("bmi2,lzcnt")]] bool decode_most_by_bmi2(const Table& table,
                                                        Stream (&streams)[kStreams]) {
-  decode_in_step(table, streams);
+  return decode_in_step(table, streams);
 }
 
 bool decode_rest(const Table& table, Stream* s) {
@@ -391,7 +419,7 @@ bool huffman_decode(std::span<const uint8_t> stored, std::span<uint8_t> out) {
     at += length;
   }
   static const bool shifts = __builtin_cpu_supports("bmi2") && counts_leading_zeros();
-  (shifts ? decode_most_by_bmi2 : decode_most)(*table, streams);
+  if (!(shifts ? decode_most_by_bmi2 : decode_most)(*table, streams)) return false;
   for (Stream& s : streams) {
     if (!decode_rest(*table, &s)) return false;
   }
