@@ -15,7 +15,8 @@
 //     dump FILE    all memory with write(2), us         sum          a digest of all memory
 //     rate PERCENT of the pages dirtied per second from now on       (threads held)
 //     share MIB    has so much shared memory, too; a copy of it into memory that is there, us
-//   churn read FILE THREADS        reads FILE into fresh memory with so many threads, us
+//   churn read FILE THREADS PAGES  reads FILE into fresh memory with so many threads, us; PAGES:
+//                                  small (4 KiB) or huge
 //
 // Plain C++ and libc: it knows nothing of gpuckpt.
 #include <fcntl.h>
@@ -156,7 +157,7 @@ uint64_t digest() {
   return sum;
 }
 
-int read_file(const char* path, int threads) {
+int read_file(const char* path, int threads, bool huge) {
   int fd = open(path, O_RDONLY);
   struct stat st;
   if (fd < 0 || fstat(fd, &st) != 0) return 1;
@@ -164,7 +165,7 @@ int read_file(const char* path, int threads) {
   uint64_t t0 = now_us();
   auto* to = static_cast<char*>(
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  madvise(to, bytes, MADV_NOHUGEPAGE);
+  madvise(to, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   std::vector<std::thread> pool;
   for (int i = 0; i < threads; ++i)
     pool.emplace_back([=] {
@@ -184,7 +185,8 @@ int read_file(const char* path, int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 4 && strcmp(argv[1], "read") == 0) return read_file(argv[2], atoi(argv[3]));
+  if (argc == 5 && strcmp(argv[1], "read") == 0)
+    return read_file(argv[2], atoi(argv[3]), !strcmp(argv[4], "huge"));
   if (argc != 4) return 2;
   pages = static_cast<size_t>(atof(argv[1]) * (1ull << 30) / kPage);
   int threads = atoi(argv[2]);

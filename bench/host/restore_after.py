@@ -28,7 +28,7 @@ def cycle(o, build, work, kind, purpose):
     store = f"{work}/store"
     os.environ["GPUCKPT_FOR"] = purpose
     warm_memory(2.2 * o.mib)
-    digest, began = one_restore.snapshot(build, store, [f"{build}/bin/bench_restore_fill", str(o.mib), kind], lambda pid: time.time())
+    digest, began = one_restore.snapshot(build, store, [f"{build}/bin/bench_restore_fill", str(o.mib), kind, "small"], lambda pid: time.time())
     durable = max(os.path.getmtime(path) for path in glob.glob(f"{store}/snapshots/*")) - began
     seconds, restored, _ = one_restore.restore(build, store, work)
     if restored != digest:

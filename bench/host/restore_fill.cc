@@ -1,11 +1,12 @@
 // The program that bench/host/restore.py snapshots and restores: memory of one kind, and nothing
 // else.
 //
-//   restore_fill MIB KIND [FILE]     KIND: random, floats (12 random bits of a float's 24, 2.3 :
+//   restore_fill MIB KIND PAGES [FILE]
+//                                    KIND: random, floats (12 random bits of a float's 24, 2.3 :
 //   1), weights (bf16, normal),
 //                                    text (words, 3 : 1); says "ready", then a digest of its memory
-//                                    for each line of stdin. FILE gets the same bytes, for the
-//                                    baseline.
+//                                    for each line of stdin. PAGES: small (4 KiB) or huge. FILE
+//                                    gets the same bytes, for the baseline.
 //
 // Plain C++ and libc: it knows nothing of gpuckpt.
 #include <math.h>
@@ -82,14 +83,15 @@ uint64_t digest(const uint8_t* at, size_t bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) return 2;
+  if (argc < 4) return 2;
   const size_t bytes = static_cast<size_t>(atol(argv[1])) << 20;
   uint8_t* memory = static_cast<uint8_t*>(
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   if (memory == MAP_FAILED) return 1;
+  madvise(memory, bytes, strcmp(argv[3], "huge") ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   fill(memory, bytes, argv[2]);
-  if (argc > 3) {
-    FILE* f = fopen(argv[3], "w");
+  if (argc > 4) {
+    FILE* f = fopen(argv[4], "w");
     if (!f || fwrite(memory, 1, bytes, f) != bytes || fclose(f) != 0) return 1;
   }
   puts("ready");

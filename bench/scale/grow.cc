@@ -1,8 +1,9 @@
 // The program that bench/scale/scale.py snapshots: N of one kind of thing, and nothing else.
 //
-//   grow KIND N    KIND: memory (MiB in 4 KiB pages), mappings, descriptors, threads, processes,
-//                  allocations (of a device, 4 KiB each); says "ready", then for each line of stdin
-//                  how many of them are there as they were made.
+//   grow KIND N    KIND: memory (MiB in 4 KiB pages), device (MiB of a device's memory), mappings,
+//                  descriptors, threads, processes, allocations (of a device, 4 KiB each); says
+//                  "ready", then for each line of stdin how many of them are there as they were
+//                  made.
 //
 // Plain C++, libc and the driver's interface by name: it knows nothing of gpuckpt.
 #include <dlfcn.h>
@@ -162,32 +163,71 @@ Count processes(size_t n) {
   };
 }
 
-Count allocations(size_t n) {
-  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
-  if (!driver) fail("libcuda.so.1");
-  auto call = [&]<typename... A>(const char* name, A... a) {
-    auto f = reinterpret_cast<int (*)(A...)>(dlsym(driver, name));
+class Driver {
+ public:
+  Driver() : library_(dlopen("libcuda.so.1", RTLD_NOW)) {
+    if (!library_) fail("libcuda.so.1");
+    void* context;
+    call("cuInit", 0u);
+    call("cuDevicePrimaryCtxRetain", &context, 0);
+    call("cuCtxSetCurrent", context);
+  }
+  template <typename... A>
+  void call(const char* name, A... a) const {
+    auto f = reinterpret_cast<int (*)(A...)>(dlsym(library_, name));
     if (const int error = f ? f(a...) : -1) {
       fprintf(stderr, "%s: %d\n", name, error);
       _exit(1);
     }
+  }
+  unsigned long long allocate(size_t bytes) const {
+    unsigned long long at;
+    call("cuMemAlloc_v2", &at, bytes);
+    return at;
+  }
+  unsigned word(unsigned long long at) const {
+    unsigned value = 0;
+    call("cuMemcpyDtoH_v2", static_cast<void*>(&value), at, sizeof(value));
+    return value;
+  }
+
+ private:
+  void* library_;
+};
+
+// Half of the bytes are random.
+Count device(size_t mib) {
+  constexpr size_t kMib = 1 << 20;
+  const auto* driver = new Driver;
+  const unsigned long long at = driver->allocate(mib * kMib);
+  std::vector<uint64_t> some(kMib / 8);
+  uint64_t state = 88172645463325252ull;
+  for (size_t i = 0; i < mib; ++i) {
+    for (uint64_t& word : some) {
+      state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+      word = state & 0xffffffff;
+    }
+    some[0] = i;
+    driver->call("cuMemcpyHtoD_v2", at + i * kMib, static_cast<const void*>(some.data()), kMib);
+  }
+  return [=] {
+    size_t right = 0;
+    for (size_t i = 0; i < mib; ++i) right += driver->word(at + i * kMib) == i;
+    return right;
   };
-  void* context;
-  call("cuInit", 0u);
-  call("cuDevicePrimaryCtxRetain", &context, 0);
-  call("cuCtxSetCurrent", context);
+}
+
+Count allocations(size_t n) {
+  const auto* driver = new Driver;
   auto* at = new std::vector<unsigned long long>(n);
   for (size_t i = 0; i < n; ++i) {
-    call("cuMemAlloc_v2", &(*at)[i], size_t{4096});
-    if (i % 1024 == 0) call("cuMemsetD32_v2", (*at)[i], static_cast<unsigned>(i), size_t{1024});
+    (*at)[i] = driver->allocate(4096);
+    if (i % 1024 == 0)
+      driver->call("cuMemsetD32_v2", (*at)[i], static_cast<unsigned>(i), size_t{1024});
   }
-  auto read = reinterpret_cast<int (*)(void*, unsigned long long, size_t)>(
-      dlsym(driver, "cuMemcpyDtoH_v2"));
   return [=] {
-    for (size_t i = 0; i < n; i += 1024) {
-      unsigned value = 0;
-      if (read(&value, (*at)[i], 4) || value != i) return i;
-    }
+    for (size_t i = 0; i < n; i += 1024)
+      if (driver->word((*at)[i]) != i) return i;
     return n;
   };
 }
@@ -199,8 +239,9 @@ int main(int argc, char** argv) {
   const struct {
     const char* name;
     Count (*make)(size_t);
-  } kinds[] = {{"memory", memory},   {"mappings", mappings},   {"descriptors", descriptors},
-               {"threads", threads}, {"processes", processes}, {"allocations", allocations}};
+  } kinds[] = {{"memory", memory},           {"device", device},   {"mappings", mappings},
+               {"descriptors", descriptors}, {"threads", threads}, {"processes", processes},
+               {"allocations", allocations}};
   for (const auto& kind : kinds) {
     if (strcmp(kind.name, argv[1])) continue;
     const Count count = kind.make(static_cast<size_t>(atol(argv[2])));

@@ -5,9 +5,12 @@
 
 A program (grow.cc) has N of one kind of thing; it is snapshot twice, killed, restored, and asked whether all of them are there.
 Shown for each N: the stall and the whole snapshot (the second one, of a program that a snapshot knows already), the time of the restore
-until the program runs, and the bytes of the manifest. For snapshots, N is how many are in the store; listed and pruned
-are all of them. The last line of a kind is the exponent of the growth between the two largest N, without what the smallest one costs:
-1 is linear. Medians; --most leaves larger N out.
+until the program runs, the bytes of the manifest, and the most memory of ours: during the first snapshot (what it adds to the program, and the writer's), and of the
+command that restores. For snapshots, N is how many are in the store; listed and pruned
+are all of them. Larger programs (--most leaves them out) are measured once, not in rounds; memory that the machine does not have is left out. The last line of a kind is the exponent of the growth between the two largest N, without what the smallest one costs:
+1 is linear. Medians.
+
+`beyond` extends what was measured by the line through the two largest N: what a program of such a size would cost by these figures.
 """
 import argparse
 import json
@@ -19,10 +22,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 POINTS = {
-    "memory": [16, 64, 256, 1024, 4096],
+    "memory": [16, 64, 256, 1024, 4096, 16384],
+    "device": [16, 64, 256, 1024, 4096],
     "mappings": [10, 100, 1000, 10000, 60000],
     "descriptors": [10, 100, 1000, 10000],
     "threads": [1, 10, 100, 1000],
@@ -30,7 +35,8 @@ POINTS = {
     "allocations": [100, 1000, 10000, 100000, 1000000],
     "snapshots": [10, 100, 1000, 10000],
 }
-MEASURED = ["stall_ms", "snapshot_ms", "restore_ms", "manifest_bytes"]
+MEASURED = ["stall_ms", "snapshot_ms", "restore_ms", "snapshot_mib", "restore_mib", "manifest_bytes"]
+ONCE = 10000  # from here on one round
 OF_STORES = ["stall_ms", "snapshot_ms", "restore_ms", "list_ms", "prune_ms", "manifest_bytes"]
 
 
@@ -39,13 +45,52 @@ def read_file(path):
         return f.read()
 
 
+def status_mib(pid, field):
+    """A line of /proc/PID/status in MiB; 0 where there is no such process."""
+    try:
+        return next(int(line.split()[1]) / 1024 for line in read_file(f"/proc/{pid}/status").splitlines() if line.startswith(field + ":"))
+    except (OSError, StopIteration):
+        return 0
+
+
+class WriterMemory(threading.Thread):
+    """The most memory that the writer of this store has while this runs."""
+
+    def __init__(self, store):
+        super().__init__(daemon=True)
+        self.store, self.most, self.over = store, 0, threading.Event()
+        self.start()
+
+    def is_writer(self, pid):
+        try:
+            return read_file(f"/proc/{pid}/comm").strip() == "gpuckpt-writer" and any(
+                os.readlink(f"/proc/{pid}/fd/{fd}").startswith(self.store) for fd in os.listdir(f"/proc/{pid}/fd"))
+        except OSError:
+            return False
+
+    def run(self):
+        writer = None
+        while not self.over.wait(0.005):
+            if writer is None:
+                writer = next((pid for pid in os.listdir("/proc") if pid.isdigit() and self.is_writer(pid)), None)
+            elif mib := status_mib(writer, "VmHWM"):
+                self.most = max(self.most, mib)
+            else:
+                writer = None
+
+    def stop(self):
+        self.over.set()
+        self.join()
+        return self.most
+
+
 class Program:
     def __init__(self, o, kind, n, work):
         self.o, self.build, self.work, self.n = o, os.path.abspath(o.build), work, n
         self.store = f"{work}/store"
         env = {k: v for k, v in os.environ.items() if not k.startswith("GPUCKPT_")}
         env["GPUCKPT_LOG"] = "error"
-        command = [f"{self.build}/bin/gpuckpt", "run", "--store", self.store, "--job", "scale", *(["--sim"] if kind == "allocations" else []),
+        command = [f"{self.build}/bin/gpuckpt", "run", "--store", self.store, "--job", "scale", *(["--sim"] if kind in ("allocations", "device") else []),
                    "--", f"{self.build}/bin/bench_grow", kind, str(n)]
         self.p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
         if self.p.stdout.readline() != "ready\n":
@@ -64,6 +109,15 @@ class Program:
         if done.returncode not in (0, 3):
             sys.exit(f"checkpoint failed: {done.stderr}")
         return (time.monotonic() - began) * 1000
+
+    def memory_of_checkpoint(self, tag):
+        """MiB that a snapshot adds to the program's first process at most, and of the writer."""
+        with open(f"/proc/{self.p.pid}/clear_refs", "w") as f:
+            f.write("5")  # VmHWM begins anew
+        before, writer = status_mib(self.p.pid, "VmRSS"), WriterMemory(self.store)
+        self.checkpoint(tag)
+        most = writer.stop()
+        return status_mib(self.p.pid, "VmHWM") - before + most
 
     def stall(self, tag):
         done = subprocess.run([f"{self.build}/bin/gpuckpt", "inspect", f"{self.store}@{tag}", "--json"], capture_output=True, text=True, check=True)
@@ -92,6 +146,7 @@ class Program:
         if self.p.poll() is not None:
             sys.exit("restore failed: " + self.p.stderr.read())
         took = (time.monotonic() - began) * 1000
+        self.restore_mib = status_mib(self.p.pid, "VmHWM")
         self.answer()
         return took
 
@@ -103,13 +158,14 @@ class Program:
 def measure(o, kind, n, work):
     p = Program(o, kind, n, work)
     try:
-        p.checkpoint("first")
+        ours = p.memory_of_checkpoint("first")
         took = p.checkpoint("second")
         stall = p.stall("second")
         p.answer()
         p.end()
         restored = p.restore("second")
-        return {"stall_ms": stall, "snapshot_ms": took, "restore_ms": restored, "manifest_bytes": p.manifest_bytes()}
+        return {"stall_ms": stall, "snapshot_ms": took, "restore_ms": restored, "snapshot_mib": ours, "restore_mib": p.restore_mib,
+                "manifest_bytes": p.manifest_bytes()}
     finally:
         p.end()
 
@@ -148,6 +204,12 @@ def exponent(points, values):
     return math.log(high / low) / math.log(points[-1] / points[-2])
 
 
+def beyond(points, values, n):
+    """By the line through the two largest."""
+    (low, high), (a, b) = points[-2:], values[-2:]
+    return b + (n - high) * max(0, b - a) / (high - low)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
@@ -165,20 +227,23 @@ def main():
         if kind == "descriptors":  # a restore needs twice as many
             room = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 400
             points = sorted({min(n, room) for n in points})
+        if kind == "memory":  # the program, and room for its snapshot and its restore
+            room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+            points = [n for n in points if n * 1.3 < room]
         rows = []
-        print(f"\n{kind:>12} " + " ".join(f"{name:>18}" for name in names))
+        print(f"\n{kind:>12} " + " ".join(f"{name:>16}" for name in names))
         for n in points:
             runs = []
-            for _ in range(1 if kind == "snapshots" else o.rounds):
+            for _ in range(1 if kind == "snapshots" or n >= ONCE else o.rounds):
                 work = tempfile.mkdtemp(prefix="gpuckpt-scale-", dir=o.work)
                 try:
                     runs.append(measure_store(o, n, work) if kind == "snapshots" else measure(o, kind, n, work))
                 finally:
                     shutil.rmtree(work, ignore_errors=True)
             rows.append({name: statistics.median(r[name] for r in runs) for name in names})
-            print(f"{n:12} " + " ".join(f"{rows[-1][name]:18.1f}" for name in names), flush=True)
+            print(f"{n:12} " + " ".join(f"{rows[-1][name]:16.1f}" for name in names), flush=True)
         growth = {name: exponent(points, [r[name] for r in rows]) for name in names}
-        print(f"{'exponent':>12} " + " ".join(f"{'flat' if growth[name] is None else f'{growth[name]:.2f}':>18}" for name in names), flush=True)
+        print(f"{'exponent':>12} " + " ".join(f"{'flat' if growth[name] is None else f'{growth[name]:.2f}':>16}" for name in names), flush=True)
         everything[kind] = {"points": points, "rows": rows, "exponents": growth}
     print(f"\nload {os.getloadavg()[0]:.1f}")
     if o.json:
