@@ -228,7 +228,7 @@ def main():
             room = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 400
             points = sorted({min(n, room) for n in points})
         if kind == "memory":  # the program, and room for its snapshot and its restore
-            room = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+            room = next(int(line.split()[1]) >> 10 for line in read_file("/proc/meminfo").splitlines() if line.startswith("MemAvailable:"))
             points = [n for n in points if n * 1.3 < room]
         rows = []
         print(f"\n{kind:>12} " + " ".join(f"{name:>16}" for name in names))
