@@ -1,5 +1,6 @@
 #include "base/procfs/namespaces.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "base/procfs/proc.h"
@@ -83,6 +84,44 @@ bool read_namespaces(const char* s, Namespaces* out) {
     if (*s++ != ',') return false;
   }
   return !*s;
+}
+
+namespace {
+
+ClockOffsets kept_offsets{};
+
+bool has_made_another() {
+  struct stat own, childrens;
+  return !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr("/proc/self/ns/time"),
+                                sys::ptr(&own), 0)) &&
+         !sys::failed(sys::call(SYS_newfstatat, AT_FDCWD,
+                                sys::ptr("/proc/self/ns/time_for_children"), sys::ptr(&childrens),
+                                0)) &&
+         own.st_ino != childrens.st_ino;
+}
+
+}  // namespace
+
+void keep_clock_offsets() { kept_offsets = clock_offsets(); }
+
+ClockOffsets clock_offsets() {
+  if (has_made_another()) return kept_offsets;
+  ClockOffsets out{};
+  char text[256];
+  const long n = read_file("/proc/self/timens_offsets", text, sizeof(text));
+  for (const char* s = text; n > 0 && *s;) {
+    int64_t* clock = starts_with(s, "monotonic")  ? &out.monotonic
+                     : starts_with(s, "boottime") ? &out.boottime
+                                                  : nullptr;
+    while (*s && *s != ' ') ++s;
+    while (*s == ' ') ++s;
+    const int64_t seconds = scan_signed(&s);
+    while (*s == ' ') ++s;
+    if (clock) *clock = seconds * 1000000000 + scan_signed(&s);
+    while (*s && *s != '\n') ++s;
+    if (*s) ++s;
+  }
+  return out;
 }
 
 }  // namespace gpuckpt

@@ -30,6 +30,16 @@ uint32_t difference(const Namespaces& a, const Namespaces& b);
 // "user namespace", "user namespace and mount namespace", ...
 void name_namespaces(uint32_t parts, char* to, size_t room);
 
+// How far the clocks that count from the machine's start are ahead of the machine's own in this
+// process's time namespace, in nanoseconds. Zeros where the kernel has no time namespaces.
+struct ClockOffsets {
+  int64_t monotonic, boottime;
+};
+ClockOffsets clock_offsets();
+// To be called before this process makes a time namespace for its children: from then on the kernel
+// tells of theirs.
+void keep_clock_offsets();
+
 // As text without spaces, for an environment variable.
 inline constexpr size_t kNamespacesText = kNamespaceParts * 34 + 1;
 void write_namespaces(const Namespaces&, char* to, size_t room);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "base/procfs/namespaces.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
 
@@ -239,9 +240,14 @@ bool read_stat_of_thread(int pid, int tid, ProcStat* out) {
   return read_stat(path, out);
 }
 
+uint64_t start_time(const ProcStat& stat) {
+  return stat.field[ProcStat::kStartTime] -
+         static_cast<uint64_t>(clock_offsets().boottime / kClockTickNs);
+}
+
 uint64_t start_time_of(int pid) {
   ProcStat stat;
-  return read_stat_of(pid, &stat) ? stat.field[ProcStat::kStartTime] : 0;
+  return read_stat_of(pid, &stat) ? start_time(stat) : 0;
 }
 
 }  // namespace gpuckpt

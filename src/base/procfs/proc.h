@@ -104,7 +104,12 @@ bool read_stat(const char* path, ProcStat* out);
 bool read_stat_of(int pid, ProcStat* out);
 bool read_stat_of_thread(int pid, int tid, ProcStat* out);
 
-// Start time in clock ticks; 0 when there is no such process.
+inline constexpr int64_t kClockTickNs = 10'000'000;  // sysconf(_SC_CLK_TCK) is 100 on x86-64
+
+// When it was started, in clock ticks since the machine's start, by the machine's clock: the kernel
+// tells it by that of the reader's time namespace, and a restored program has one of its own.
+uint64_t start_time(const ProcStat&);
+// The same; 0 when there is no such process.
 uint64_t start_time_of(int pid);
 
 }  // namespace gpuckpt

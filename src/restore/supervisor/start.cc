@@ -24,6 +24,8 @@
 #include <map>
 #include <new>
 
+#include "base/procfs/namespaces.h"
+#include "base/procfs/proc.h"
 #include "gpuckpt/exit_codes.h"
 #include "restore/descriptors/fds.h"
 #include "restore/descriptors/open_numbers.h"
@@ -275,36 +277,43 @@ void set_process_settings(const Start& s, const Image& image, int report) {
   start_launcher(*s, i, fds);
 }
 
-// Sets clocks that count from the machine's start to their old values, once: processes that are
-// forked from here on inherit them.
+// Lets the clocks that count from the machine's start go on where they stopped, once: processes
+// that are forked from here on inherit them. Whatever waits with a timeout would else find that the
+// time between snapshot and restore has passed, on this machine as after its next start.
 void set_clocks(const Image& image, int report) {
   static bool done = false;
   if (done) return;
-  timespec mono{}, boot{};
-  clock_gettime(CLOCK_MONOTONIC, &mono);
-  clock_gettime(CLOCK_BOOTTIME, &boot);
-  if (store::boot_id() == image.head.boot_id) return;
-  if (syscall(SYS_unshare, 0x80 /* CLONE_NEWTIME */) != 0) {
-    const int64_t jump = mono.tv_sec - static_cast<int64_t>(image.head.monotonic_us / 1000000);
-    warn(report,
-         "the clocks that count from the machine's start (CLOCK_MONOTONIC, CLOCK_BOOTTIME) jump "
-         "by " +
-             std::to_string(jump) + " s: time namespaces are not allowed here (" + strerror(errno) +
-             ")");
-    return;
-  }
-  done = true;
+  constexpr int64_t kSecond = 1000000000, kWorthATold = 60;
+  keep_clock_offsets();
+  const ClockOffsets ours = clock_offsets();
   // To the nanosecond, because half a second too little would make a clock go back.
-  auto offset = [](uint64_t then_us, const timespec& now) {
-    constexpr int64_t kSecond = 1000000000;
-    const int64_t ns =
-        static_cast<int64_t>(then_us) * 1000 + 999 - (now.tv_sec * kSecond + now.tv_nsec);
+  auto ahead = [](uint64_t then_us, clockid_t clock, int64_t offset) {
+    timespec now{};
+    clock_gettime(clock, &now);
+    return static_cast<int64_t>(then_us) * 1000 + 999 - (now.tv_sec * kSecond + now.tv_nsec) +
+           offset;
+  };
+  int64_t mono = ahead(image.head.monotonic_us, CLOCK_MONOTONIC, ours.monotonic);
+  int64_t boot = ahead(image.head.boottime_us, CLOCK_BOOTTIME, ours.boottime);
+  // Whole ticks of the clock by which processes' start times are told (start_time in
+  // base/procfs/proc.h); the two clocks keep their distance.
+  const int64_t up = (kClockTickNs - boot % kClockTickNs) % kClockTickNs;
+  mono += up, boot += up;
+  auto text = [](int64_t ns) {
     const int64_t seconds = ns / kSecond - (ns % kSecond < 0);
     return std::to_string(seconds) + " " + std::to_string(ns - seconds * kSecond);
   };
-  write_text("/proc/self/timens_offsets", "monotonic " + offset(image.head.monotonic_us, mono) +
-                                              "\nboottime " + offset(image.head.boottime_us, boot) +
-                                              "\n");
+  done = syscall(SYS_unshare, 0x80 /* CLONE_NEWTIME */) == 0 &&
+         write_text("/proc/self/timens_offsets",
+                    "monotonic " + text(mono) + "\nboottime " + text(boot) + "\n");
+  if (done) return;
+  const int error = errno;
+  const int64_t jump = (ours.monotonic - mono) / kSecond;
+  if (store::boot_id() == image.head.boot_id && jump < kWorthATold) return;
+  warn(report,
+       "the clocks that count from the machine's start (CLOCK_MONOTONIC, CLOCK_BOOTTIME) jump by " +
+           std::to_string(jump) + " s, and what waits with a timeout may find it over: time " +
+           "namespaces are not allowed here (" + strerror(error) + ")");
 }
 
 // The process before the first: the root is its sibling, and its children become orphans when it

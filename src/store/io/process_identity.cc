@@ -48,7 +48,7 @@ uint64_t pid_namespace() {
 uint64_t start_time(int64_t pid) {
   ProcStat stat;
   if (!read_stat_of(static_cast<int>(pid), &stat) || stat.ended()) return 0;
-  return stat.field[ProcStat::kStartTime];
+  return gpuckpt::start_time(stat);
 }
 
 bool is_stopped(int64_t pid) {

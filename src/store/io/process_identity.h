@@ -16,8 +16,7 @@ std::string host_name();
 // Identifies the namespace in which process ids are counted; two on one machine differ.
 uint64_t pid_namespace();
 
-// Field 22 of /proc/PID/stat, in clock ticks since the machine's start. 0: there is no such
-// process, or it has ended.
+// As start_time() of base/procfs/proc.h. 0: there is no such process, or it has ended.
 uint64_t start_time(int64_t pid);
 
 // By SIGSTOP or a terminal.
