@@ -210,7 +210,7 @@ class PostgreSQL(Server):
 
     def command(self):
         return [self.bin / "postgres", "-D", self.data, "-k", self.folder, "-p", self.port, "-c", "listen_addresses=",
-                "-c", "shared_buffers=8MB"]
+                "-c", "shared_buffers=8MB", "-c", "huge_pages=off"]  # the pool is other tests' (hugetlb_test.py)
 
     def sql(self, text):
         done = self.client([self.bin / "psql", "-h", self.folder, "-p", self.port, "-U", "test", "-Atq", "-d", "postgres", "-c", text])
