@@ -5,6 +5,7 @@ two_ranks.py STEPS cpu|cuda by_hand|wrapped      wrapped: by DistributedDataPara
 import gc
 import hashlib
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -38,7 +39,9 @@ digests = [None] * ranks
 dist.all_gather_object(digests, own)
 if rank == 0:
     print("digests", *digests, flush=True)
-# The wrapper keeps the process group, and PyTorch aborts now and then when gloo's threads outlive Python.
+# The wrapper keeps the process group, and PyTorch aborts now and then when gloo's threads outlive Python: the thread that gathered
+# the digests frees its tensors under Python's lock, and is ended in a destructor if Python's own end has begun (a core showed it).
 del model, loss
 gc.collect()
 dist.destroy_process_group()
+time.sleep(0.5)
