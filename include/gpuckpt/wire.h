@@ -15,7 +15,7 @@
 
 namespace gpuckpt::wire {
 
-inline constexpr uint32_t kWireVersion = 17;
+inline constexpr uint32_t kWireVersion = 18;
 inline constexpr uint32_t kMagic = 0x6b637067;  // "gpck"
 
 // ---------------------------------------------------------------------------------------------------------
@@ -210,6 +210,7 @@ enum CtlFlags : uint32_t {
   kCtlSelfContained = 32,  // mapped files go into the snapshot as well
   kCtlRelease = 64,        // kCtlSuspend: contexts are given back, too
   kCtlLate = 128,          // kJobWelcome: the others are past kJobFrozen
+  kCtlNoPrecopy = 256,     // kJobWelcome: no memory is sent before the stop, the others wait
 };
 struct CtlRequest {
   uint32_t magic;
@@ -258,12 +259,14 @@ enum JobStep : uint32_t {
                      // tag = the name of its job (job_name.h)
   kJobWelcome = 2,   // leader: `number`; text = store; comes with the shared state
   kJobOpened = 3,    // member: comes with ring and sockets for the writer
-  kJobFrozen = 4,    // member: gate closed, devices idle. leader: look at their memory
-  kJobStaged = 5,    // member: it is looked at. leader: park
-  kJobParked = 6,    // member: all threads are parked. leader: capture
-  kJobListed = 7,    // member: has listed its descriptors. leader: capture them
-  kJobCaptured = 8,  // member: everything is out of the way. leader: go on
-  kJobFailed = 9,    // either: it will not be; code, text
+  kJobSent = 4,      // member: its memory is sent as far as it is to be before the stop. leader:
+                     // what was written since is copied
+  kJobFrozen = 5,    // member: gate closed, devices idle. leader: look at their memory
+  kJobStaged = 6,    // member: it is looked at. leader: park
+  kJobParked = 7,    // member: all threads are parked. leader: capture
+  kJobListed = 8,    // member: has listed its descriptors. leader: capture them
+  kJobCaptured = 9,  // member: everything is out of the way. leader: go on
+  kJobFailed = 10,   // either: it will not be; code, text
 };
 struct JobMsg {
   uint32_t magic;

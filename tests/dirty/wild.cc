@@ -1,13 +1,15 @@
 // A program that does everything to its memory that a tracker of dirty pages could get wrong, at
 // random, and always knows what every page must hold.
 //
-//   wild SEED STEP_FILE
+//   wild SEED STEP_FILE [PROCESSES]
 //
-// Threads own regions. The books (which version each page must have) are ordinary memory of the
-// same process, so a snapshot that mixed old pages with new books, or the other way round, is found
-// out. STEP_FILE has the number of steps done, as 8 bytes written through a shared mapping: a
-// snapshot that is old as a whole is found out by the runner. On SIGUSR2 each thread checks all its
-// pages; the exit status is 0 when all was well. A page whose version is 0 must be zero.
+// Threads own regions. Several processes are forked when there are regions already, so that they
+// have pages in common which each then writes by itself. The books (which version each page must
+// have) are ordinary memory of the same process, so a snapshot that mixed old pages with new books,
+// or the other way round, is found out. STEP_FILE has the number of steps done, as 8 bytes written
+// through a shared mapping: a snapshot that is old as a whole is found out by the runner. On
+// SIGUSR2 to the first process each thread of all checks all its pages; the exit status is 0 when
+// all was well. A page whose version is 0 must be zero.
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -40,7 +42,7 @@ struct Region {
 };
 
 std::atomic<uint64_t> steps{0};
-std::atomic<bool> check_now{false};
+std::atomic<bool>* check_now;  // of all processes
 std::atomic<int> checked{0}, wrong{0};
 volatile uint64_t* step_file;
 
@@ -75,6 +77,24 @@ struct Walker {
   size_t total = 0;
   uint64_t next_id;
   int pipe_ends[2];
+
+  Walker(uint64_t seed, uint64_t index) : state(mix(seed * 77 + index) | 1) {
+    next_id = 1 + (index << 32);
+    if (pipe(pipe_ends) != 0) abort();
+  }
+
+  // In a forked process: goes another way from here. What is shared stays the first one's.
+  void part(uint64_t seed) {
+    state = mix(state + seed) | 1;
+    for (int end : pipe_ends) close(end);
+    if (pipe(pipe_ends) != 0) abort();
+    for (size_t i = regions.size(); i-- > 0;) {
+      if (!regions[i].shared) continue;
+      munmap(regions[i].at, regions[i].pages * kPage);
+      total -= regions[i].pages;
+      regions.erase(regions.begin() + static_cast<long>(i));
+    }
+  }
 
   uint64_t random(uint64_t n) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
@@ -276,21 +296,17 @@ struct Walker {
   }
 };
 
-void* walk(void* argument) {
-  uint64_t index = reinterpret_cast<uint64_t>(argument);
-  static uint64_t seed = strtoull(getenv("WILD_SEED"), nullptr, 10);
-  auto* w = new Walker;
-  w->state = mix(seed * 77 + index) | 1;
-  w->next_id = 1 + (index << 32);
-  if (pipe(w->pipe_ends) != 0) abort();
+void* walk(void* walker) {
+  auto* w = static_cast<Walker*>(walker);
   for (;;) {
-    if (check_now || wrong) {
+    if (*check_now || wrong) {
       w->check_all();
       ++checked;
       for (;;) pause();
     }
     w->step();
-    *step_file = ++steps;
+    ++steps;
+    if (step_file) *step_file = steps;
     if (w->random(4) == 0) usleep(200);
   }
 }
@@ -298,18 +314,41 @@ void* walk(void* argument) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
-  setenv("WILD_SEED", argv[1], 1);
+  if (argc != 3 && argc != 4) return 2;
+  const uint64_t seed = strtoull(argv[1], nullptr, 10);
+  const int processes = argc == 4 ? atoi(argv[3]) : 1;
   int fd = open(argv[2], O_RDWR | O_CREAT, 0600);
   if (fd < 0 || ftruncate(fd, kPage) != 0) return 2;
   step_file =
       static_cast<uint64_t*>(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
-  signal(SIGUSR2, [](int) { check_now = true; });
-  for (long i = 0; i < kThreads; ++i) {
+  check_now = static_cast<std::atomic<bool>*>(
+      mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  signal(SIGUSR2, [](int) { *check_now = true; });
+  std::vector<Walker*> walkers;
+  for (uint64_t i = 0; i < kThreads; ++i) walkers.push_back(new Walker(seed, i));
+  for (int i = 0; processes > 1 && i < 2000; ++i)
+    for (Walker* w : walkers) w->step();
+  std::vector<pid_t> children;
+  for (int i = 1; i < processes && step_file; ++i) {
+    const pid_t pid = fork();
+    if (pid < 0) abort();
+    if (pid > 0) {
+      children.push_back(pid);
+      continue;
+    }
+    children.clear();
+    step_file = nullptr;
+    for (Walker* w : walkers) w->part(static_cast<uint64_t>(i));
+  }
+  for (Walker* w : walkers) {
     pthread_t t;
-    pthread_create(&t, nullptr, walk, reinterpret_cast<void*>(i));
+    pthread_create(&t, nullptr, walk, w);
   }
   while (checked < kThreads) usleep(1000);
+  for (pid_t pid : children) {
+    int status = 0;
+    if (waitpid(pid, &status, 0) != pid || status != 0) ++wrong;
+  }
   printf("%llu\n", static_cast<unsigned long long>(steps.load()));
   fflush(stdout);
   _exit(wrong ? 1 : 0);

@@ -2,7 +2,7 @@
 """Snapshots of a program that does everything to its memory (wild.cc), one after the other, each of them restored: every page must be
 what the program's own books say it was at that moment.
 
-    wild_test.py BUILD WILD TRACK COPY SEED [SNAPSHOTS]
+    wild_test.py BUILD WILD TRACK COPY SEED [SNAPSHOTS [PROCESSES]]
 """
 import glob
 import os
@@ -17,6 +17,7 @@ import time
 
 build, wild, track, way, seed = sys.argv[1:6]
 count = int(sys.argv[6]) if len(sys.argv) > 6 else 6
+processes = sys.argv[7] if len(sys.argv) > 7 else "1"
 folder = tempfile.mkdtemp(prefix="gpuckpt-wild-")
 os.chmod(folder, 0o755)
 env = {k: v for k, v in os.environ.items() if k in ("GPUCKPT_FILL", "GPUCKPT_NAMESPACES") or not k.startswith(("GPUCKPT_", "LD_PRELOAD"))}
@@ -58,7 +59,7 @@ def restore(name, least):
     return None
 
 
-program = subprocess.Popen([wild, seed, steps], env=dict(env, LD_PRELOAD=f"{build}/lib/libgpuckpt.so", GPUCKPT_STORE=store, GPUCKPT_TRACK=track, GPUCKPT_COPY=way, GPUCKPT_LEVEL="1", GPUCKPT_LOG=os.environ.get("WILD_LOG", "warn")), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+program = subprocess.Popen([wild, seed, steps, processes], env=dict(env, LD_PRELOAD=f"{build}/lib/libgpuckpt.so", GPUCKPT_STORE=store, GPUCKPT_TRACK=track, GPUCKPT_COPY=way, GPUCKPT_LEVEL="1", GPUCKPT_LOG=os.environ.get("WILD_LOG", "warn")), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 wrong = []
 try:
     while not (os.path.exists(steps) and os.path.getsize(steps)) and program.poll() is None:

@@ -146,8 +146,9 @@ bool Attempt::call_members() {
   // The processes of the job are looked for in each attempt, because they come and go.
   s_->births = births();
   if (!io_thread.run([] { return has_job(); })) return true;
-  const JobBarrier::Call call{children,        *deadline_us_, s_->stop ? wire::kCtlStop : 0u,
-                              s_->stop_status, s_->store,     s_->tag};
+  const uint32_t flags =
+      (s_->stop ? wire::kCtlStop : 0u) | (may_precopy() ? 0u : wire::kCtlNoPrecopy);
+  const JobBarrier::Call call{children, *deadline_us_, flags, s_->stop_status, s_->store, s_->tag};
   return io_thread.run([&] { return job_barrier.lead(&io_thread, call); }) || job_failed();
 }
 
@@ -174,11 +175,35 @@ bool Attempt::may_be_stopped_now() {
 }
 
 // Whether memory is sent while the program runs. That makes the stop short and the moment of the
-// snapshot later, so it is of no use to a program that stops after the snapshot. In a job all other
-// processes would wait at the barrier.
-bool Attempt::may_send_early() const {
+// snapshot later, so it is of no use to a program that stops after the snapshot. In a job, where an
+// attempt fails more easily, only one attempt takes that time, and the leader decides for all.
+bool Attempt::may_precopy() const {
   return library.config.precopy && !s_->stop && !equal(s_->reason, "term") && !threads_are_held() &&
-         !job_barrier.active() && !memory_.while_stopped;
+         !s_->job_precopied && job_barrier.may_precopy() && !memory_.while_stopped;
+}
+
+// Sends what is sent of the memory before the stop. The processes of a job wait for each other
+// then, so that each copies what was written in that time when no other keeps it waiting any more.
+bool Attempt::precopy_memory(Producer* out) {
+  HostPages& pages = capture_.pages;
+  uint64_t since = sys::now_us();
+  const auto move_deadline = [&] {
+    const uint64_t now = sys::now_us();
+    *deadline_us_ += now - since;
+    since = now;
+    device_.deadline_ms = *deadline_us_ / 1000;
+    job_barrier.set_deadline(*deadline_us_);
+  };
+  const auto send = [&] { return pages.precopy(out), 0; };
+  if (may_precopy()) io_thread.run(send);
+  if (pages.streamed_rounds) move_deadline();
+  if (!job_barrier.active()) return true;
+  if (!meet(wire::kJobSent)) return false;
+  if (!job_barrier.shared_state()->precopied.load()) return true;
+  s_->job_precopied = true;
+  move_deadline();
+  if (pages.streamed_rounds) io_thread.run(send);
+  return true;
 }
 
 // What takes long is done while the application runs: listing the mappings and what is behind them,
@@ -211,18 +236,14 @@ bool Attempt::look_at_memory() {
     }
     s_->text[0] = 0;
   }
-  const uint64_t since = sys::now_us();
+  Producer out(io_thread.ring.data(), child_post, nullptr, memory_.ring_slots);
+  io_thread.run([&] { return tracker.arm(&pages.smaps, &pages.pagemap), 0; });
+  if (!precopy_memory(&out)) return false;
   io_thread.run([&] {
-    tracker.arm(&pages.smaps, &pages.pagemap);
-    Producer out(io_thread.ring.data(), child_post, nullptr, memory_.ring_slots);
-    pages.make_plan(device, may_send_early() ? &out : nullptr);
+    pages.make_plan(device);
     capture_.expect_eager();
     return 0;
   });
-  if (pages.streamed_rounds) {
-    *deadline_us_ += sys::now_us() - since;
-    device_.deadline_ms = *deadline_us_ / 1000;
-  }
   return true;
 }
 
@@ -588,7 +609,7 @@ Outcome Attempt::capture() {
   }
   if (!call_members() || !may_be_stopped_now()) return given_up();
   if (!device_.precopy(deadline_us_)) return device_gave_up();
-  if (!look_at_memory()) return Outcome::kFailed;
+  if (!look_at_memory()) return given_up();
   look_at_threads();
   const bool ready = make_ready() && freeze_device();
   s_->device = device_.active;

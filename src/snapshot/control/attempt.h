@@ -32,8 +32,9 @@ class Attempt {
   Outcome capture();
   bool call_members();
   bool may_be_stopped_now();
-  bool may_send_early() const;
+  bool may_precopy() const;
   bool look_at_memory();
+  bool precopy_memory(Producer* out);
   bool make_ready();
   bool freeze_device();
   Outcome stop_and_capture();

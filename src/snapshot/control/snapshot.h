@@ -43,6 +43,7 @@ struct Snapshot : Failure {
   const char* way = "none";  // copy, clone, stop
   uint64_t scan_us = 0, copy_us = 0, arm_us = 0, written_bytes = 0, unchanged_bytes = 0;
   uint64_t early_us = 0, early_bytes = 0;  // copied before the stop (host_pages.h)
+  bool job_precopied = false;              // an attempt of the job has sent memory before its stop
   uint64_t state_us = 0, maps_us = 0, fds_us = 0, wake_us = 0;  // of the stop
   uint64_t held_us = 0;  // the program waited for its pages to be written (memory_pressure.h)
   size_t threads = 0, mappings = 0;

@@ -43,6 +43,7 @@ constexpr uint64_t kStartPatienceUs = 1000000;  // for a process that has not co
 constexpr uint64_t kBornPatienceUs = 2000000;   // the same, while the others stand
 constexpr uint64_t kAnswerPatienceUs = 10000000;
 constexpr uint64_t kMeetPatienceUs = 30000000;
+constexpr uint64_t kSendPatienceUs = 30000000;  // while no process sends any memory
 constexpr uint64_t kVforkPatienceUs = 1000000;  // for a child of vfork that is about to exec
 
 // Receives one message with at most three descriptors (-1: none came). 1: a message, 0: none yet,
@@ -122,6 +123,7 @@ bool JobBarrier::lead(IoThread* c, const Call& call) {
   code = 0;
   warned_of_users_ = false;
   number_ = level_ = 0;
+  sent_seen_ = 0;
   count_ = pending_count_ = left_out_count_ = 0;
   long fd = sys::call(SYS_memfd_create, sys::ptr("gpuckpt-job"), 1 /* MFD_CLOEXEC */);
   if (!sys::failed(fd)) shared_state_fd_ = static_cast<int>(fd);
@@ -429,7 +431,8 @@ bool JobBarrier::introduce(int socket) {
   wire::JobMsg out = make(wire::kJobWelcome, m->number);
   // (One that is stopped does nothing that the others' devices could notice.)
   const bool late = level_ >= wire::kJobFrozen && !listed_as_stopped(m->pid);
-  out.flags = call_.flags | (late ? wire::kCtlLate : 0u);
+  const bool waited_for = level_ >= wire::kJobSent;
+  out.flags = call_.flags | (late ? wire::kCtlLate : 0u) | (waited_for ? wire::kCtlNoPrecopy : 0u);
   out.stop_status = call_.stop_status;
   out.deadline_us = call_.deadline_us;
   copy(out.text, sizeof(out.text), call_.store);
@@ -474,6 +477,7 @@ bool JobBarrier::fail_late() {
                                      "has only joined",
                                      "has only joined",
                                      "has only reached the writer",
+                                     "has only sent its memory",
                                      "has only closed its gate",
                                      "has only copied its devices' memory",
                                      "has only stopped its threads"};
@@ -724,6 +728,7 @@ bool JobBarrier::check_watches() {
 bool JobBarrier::join(IoThread*, Join* j) {
   role_ = Role::kMember;
   code = 0;
+  sent_seen_ = 0;
   count_ = pending_count_ = 0;
   int peer = 0;
   const long fd = local_connect(j->listener);
@@ -762,10 +767,19 @@ bool JobBarrier::opened(const int (&fds)[3]) {
 // --- all processes
 // -----------------------------------------------------------------------------------------------------------
 
+// What any process sends of its memory before the stop moves the deadline of all: the program runs
+// meanwhile.
+void JobBarrier::wait_while_memory_is_sent() {
+  const uint64_t sent = shared_state()->precopied.load(), soon = sys::now_us() + kSendPatienceUs;
+  if (sent != sent_seen_ && call_.deadline_us < soon) call_.deadline_us = soon;
+  sent_seen_ = sent;
+}
+
 bool JobBarrier::meet_as_member(wire::JobStep step) {
   say(leader_socket_, step, 0, nullptr);
   const uint64_t patience = sys::now_us() + kMeetPatienceUs;
   for (;;) {
+    if (step == wire::kJobSent) wait_while_memory_is_sent();
     pollfd p{leader_socket_, POLLIN, 0};
     sys::call(SYS_poll, sys::ptr(&p), 1, 1000);
     wire::JobMsg in;
@@ -779,19 +793,27 @@ bool JobBarrier::meet_as_member(wire::JobStep step) {
   }
 }
 
+// Processes that the leader does not know yet join while the others wait at `step`. With all
+// parents parked no process is forked any more: one that is unknown then was forked before. Those
+// that were forked while memory was sent are better found while all of them still run: once,
+// because others can follow without end.
+bool JobBarrier::invite_more(wire::JobStep step, bool* found) {
+  const bool parked = step == wire::kJobParked, first_look = step == wire::kJobSent && !*found;
+  *found = false;
+  return (!parked && !first_look) || look_for_more(found);
+}
+
 bool JobBarrier::meet(IoThread* c, wire::JobStep step) {
   if (role_ == Role::kAlone) return true;
   if (role_ == Role::kMember) return meet_as_member(step);
-  for (;;) {
+  for (bool found = false;;) {
+    if (step == wire::kJobSent) wait_while_memory_is_sent();
     if (!all_at(step)) {
       if (!invite(step) || !listen_once(c, 10)) return false;
       continue;
     }
     if (step == wire::kJobParked && wake_stopped_members()) continue;
-    // With all parents parked no process is forked any more: one that is unknown now was forked
-    // before.
-    bool found = false;
-    if (step == wire::kJobParked && !look_for_more(&found)) return false;
+    if (!invite_more(step, &found)) return false;
     if (!found) break;
   }
   if (step == wire::kJobCaptured && !(check_ends() && check_device_memory() && check_watches()))

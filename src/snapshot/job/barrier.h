@@ -2,8 +2,9 @@
 //
 // The root of the job leads. Its writer takes what all of them send, and publishes one manifest
 // when all have sent everything: that is what makes the snapshot one. What makes it of one moment
-// are meetings, at which each process waits for all others: before parking, when all are parked,
-// when all have listed their descriptors, and when all are captured. At the second the leader
+// are meetings, at which each process waits for all others: when all have sent what they send of
+// their memory before the stop, before parking, when all are parked, when all have listed their
+// descriptors, and when all are captured. At the second the leader
 // searches once more for processes: with all parents parked no process can be forked, so those that
 // it does not know were forked before, and they are asked to join while the others stay parked.
 // (Before these, they meet with their devices at rest, because memory of one can be mapped in
@@ -40,6 +41,10 @@ class JobBarrier : public Failure {
   uint32_t number() const { return number_; }
   // It joined when the others had met at kJobFrozen.
   bool late() const { return role_ == Role::kMember && (call_.flags & wire::kCtlLate); }
+  // Whether this process may take its time to send memory while it runs.
+  bool may_precopy() const { return !active() || !(call_.flags & wire::kCtlNoPrecopy); }
+  // How many processes take part, as far as they are known.
+  uint32_t processes() const { return active() ? shared_state()->relative_count + 1 : 1; }
   // Of a leader: the others.
   uint32_t others() const { return static_cast<uint32_t>(count_); }
   // Whether the process, living or ended, comes back with a restore. (Once all are parked.)
@@ -72,6 +77,8 @@ class JobBarrier : public Failure {
   // --- Leader and members. Waits until all processes are at `step`. False: it will not be; code
   // and text say why, and all others hear it as well.
   bool meet(IoThread*, wire::JobStep step);
+  // The deadline has moved by the time that something took while the program ran.
+  void set_deadline(uint64_t deadline_us) { call_.deadline_us = deadline_us; }
   void call_off(int code, const char* text);
   void finish();  // closes; role is kAlone then
 
@@ -116,6 +123,8 @@ class JobBarrier : public Failure {
   bool listen_once(IoThread*, int ms);
   bool hear(IoThread*, size_t i);
   bool meet_as_member(wire::JobStep step);
+  bool invite_more(wire::JobStep step, bool* found);
+  void wait_while_memory_is_sent();
   bool all_at(uint32_t step) const;
   class EndFinder;
   bool check_ends();
@@ -128,6 +137,7 @@ class JobBarrier : public Failure {
   Role role_ = Role::kAlone;
   Call call_{};
   uint32_t number_ = 0, next_number_ = 1, level_ = 0;
+  uint64_t sent_seen_ = 0;
   bool warned_of_users_ = false;
   int listener_ = -1, shared_state_fd_ = -1, leader_socket_ = -1;
   uint32_t listener_name_ = 0;

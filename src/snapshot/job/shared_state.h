@@ -1,5 +1,5 @@
-// What the processes of a job tell each other while all of them are parked: one piece of shared
-// memory, made by the leader for one attempt. Zero at first; nothing in it is ever removed.
+// What the processes of a job tell each other, nearly all of it while they are parked: one piece of
+// shared memory, made by the leader for one attempt. Zero at first; nothing in it is ever removed.
 //
 // Owner: the leader's attempt. Threads: PARKED, of all processes of the job; `lock` and the
 // counters order them. Errors: lists that are full refuse the snapshot.
@@ -41,6 +41,10 @@ struct SharedJobState {
     bool uncompared;  // the leader may not look at what it has in common with others (sharing.h)
   };
   Warnings warnings;  // by the members
+
+  // Bytes that the processes have sent before the stop, in all: as long as it grows, none of them
+  // is late.
+  std::atomic<uint64_t> precopied;
 
   uint32_t relative_count;
   OtherProcess relative[kMostRelatives];

@@ -79,10 +79,12 @@ class HostPages {
   // Flags of the mapping at `address`; 0 when it was not known in time.
   uint32_t flags(uint64_t address) const;
 
-  // ON THE I/O THREAD, no thread parked: sends and copies what was written, if that pays, decides
-  // between copying and cloning, and gets the memory for a copy. `out`: to the writer; null:
-  // nothing is to be sent before the stop.
-  void make_plan(bool device_present, Producer* out);
+  // ON THE I/O THREAD, no thread parked: sends to the writer what the stop would take long for, if
+  // that pays. Again: what was written since.
+  void precopy(Producer* out);
+  // ON THE I/O THREAD, no thread parked: copies what was written, if that pays, decides between
+  // copying and cloning, and gets the memory for a copy.
+  void make_plan(bool device_present);
   // PARKED. Finds the written pages of tracked ranges and protects them again; guard pages; and the
   // pages of small ranges that are not tracked.
   void find_written();
@@ -122,8 +124,9 @@ class HostPages {
   bool copy_fresh_from(int memory);  // -1: by process_vm_readv
   // Bytes of memory that is read in the stop; `fresh`: that would be tracked if it were sent now.
   uint64_t untracked(uint64_t* fresh);
+  uint64_t expect_clone();
   bool sending_pays(uint64_t fresh, uint64_t dirty) const;
-  void send_early(Producer* out, uint64_t expected);
+  void send_rounds(Producer* out, uint64_t expected);
   bool take_early(uint64_t later_bytes);
   bool copy_round(uint64_t later_bytes);
   bool rounds_pay(uint64_t dirty, uint64_t all) const;

@@ -15,6 +15,7 @@
 #include "snapshot/memory/own_memory.h"
 #include "snapshot/memory/stream.h"
 #include "snapshot/memory/track.h"
+#include "snapshot/park/shared_work.h"
 
 namespace gpuckpt {
 namespace {
@@ -257,17 +258,17 @@ uint64_t HostPages::untracked(uint64_t* fresh) {
 // Copying pays as long as it takes no longer than a stop without it, and the copies of the rounds
 // that follow are only of what was written.
 bool HostPages::sending_pays(uint64_t fresh, uint64_t dirty) const {
-  constexpr uint64_t kShortStop = 5000;  // microseconds
-  if (skip_rounds) {
-    --skip_rounds;
-    return false;
-  }
+  constexpr uint64_t kShortStopUs = 5000;
+  // The processes of a job stop together, and share the processors.
+  const uint32_t processes = job_barrier.processes(), processors = allowed_processors();
+  const uint64_t short_stop =
+      processes > processors ? kShortStopUs * processors / processes : kShortStopUs;
   const uint64_t copy = (fresh + dirty) / kPage * copy_ns_per_page / 1000;
-  return (copy < plan.clone_us ? copy : plan.clone_us) >= kShortStop &&
-         (fresh * copy_ns_per_page / kPage / 1000 >= kShortStop || dirty > kLittle || !fits(dirty));
+  return (copy < plan.clone_us ? copy : plan.clone_us) >= short_stop &&
+         (fresh * copy_ns_per_page / kPage / 1000 >= short_stop || dirty > kLittle || !fits(dirty));
 }
 
-void HostPages::send_early(Producer* out, uint64_t expected) {
+void HostPages::send_rounds(Producer* out, uint64_t expected) {
   constexpr uint32_t kMostRounds = 6;
   const uint64_t t0 = sys::now_us();
   PageStream stream(&smaps, &pagemap, out);
@@ -281,13 +282,14 @@ void HostPages::send_early(Producer* out, uint64_t expected) {
     if (sends_always()) continue;
     if (left <= kLittle || left > before / 2) break;
   } while (streamed_rounds < kMostRounds);
-  streamed_bytes = stream.bytes;
+  streamed_bytes += stream.bytes;
   now.read();  // flags may have changed in that time
   early_us += sys::now_us() - t0;
 }
 
-void HostPages::make_plan(bool device_present, Producer* out) {
-  uint64_t all = 0, huge = 0, fresh;
+// Returns the bytes of all private memory.
+uint64_t HostPages::expect_clone() {
+  uint64_t all = 0, huge = 0;
   for (const SmapsRange& r : smaps) {
     if (r.permissions & kSmapsShared) continue;
     all += r.anonymous_bytes;
@@ -296,6 +298,29 @@ void HostPages::make_plan(bool device_present, Producer* out) {
   plan.small_pages = (all - huge) / kPage;
   plan.clone_us = kCloneFixedUs + plan.small_pages * clone_ns_per_page / 1000 + (huge >> 21) +
                   thread_count() * kCloneThreadNs / 1000;
+  return all;
+}
+
+void HostPages::precopy(Producer* out) {
+  const bool always = sends_always(), again = streamed_rounds > 0;
+  const char* wish = library.config.copy;
+  if (equal(wish, "clone") || equal(wish, "stop") || equal(wish, "early")) return;
+  if (!early_works || !tracker.protects_ranges()) return;
+  if (skip_rounds && !again && !always) {
+    --skip_rounds;
+    return;
+  }
+  expect_clone();
+  uint64_t fresh;
+  untracked(&fresh);
+  const uint64_t dirty = count_written();
+  if (again ? dirty > kLittle : always || sending_pays(fresh, dirty))
+    send_rounds(out, fresh + dirty);
+}
+
+void HostPages::make_plan(bool device_present) {
+  const uint64_t all = expect_clone();
+  uint64_t fresh;
   auto expect = [&](uint64_t bytes) {
     plan.bytes = bytes;
     plan.copy_us = bytes / kPage * copy_ns_per_page / 1000;
@@ -304,12 +329,7 @@ void HostPages::make_plan(bool device_present, Producer* out) {
   const char* wish = library.config.copy;
   const bool always = copies_always(), early_only = equal(wish, "early");
   if (equal(wish, "clone") || equal(wish, "stop")) return;
-  uint64_t dirty = count_written(), loose = untracked(&fresh);
-  if (out && early_works && tracker.protects_ranges() && !early_only &&
-      (sends_always() || sending_pays(fresh, dirty))) {
-    send_early(out, fresh + dirty);
-    dirty = count_written(), loose = untracked(&fresh);
-  }
+  const uint64_t dirty = count_written(), loose = untracked(&fresh);
   // The device's memory is captured first, and the program runs meanwhile.
   constexpr uint64_t kWhileFreezing = 16ull << 20;
   const uint64_t later = device_present ? kWhileFreezing : 0;

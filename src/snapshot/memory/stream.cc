@@ -8,6 +8,7 @@
 #include "base/syscall.h"
 #include "gpuckpt/wire.h"
 #include "snapshot/io/io_thread.h"
+#include "snapshot/job/barrier.h"
 #include "snapshot/memory/track.h"
 
 namespace gpuckpt {
@@ -73,6 +74,7 @@ bool PageStream::send(const PageRegion* found, size_t count) {
     }
     uint64_t left = got > 0 ? page_down(static_cast<uint64_t>(got)) : 0;
     bytes += left;
+    if (job_barrier.active()) job_barrier.shared_state()->precopied += left;
     // The range up to where it was read, and one page more when that page could not be read.
     size_t whole = 0;
     while (whole < n && runs[whole].length <= left) left -= runs[whole++].length;

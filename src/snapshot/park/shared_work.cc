@@ -15,15 +15,6 @@ namespace {
 constexpr uint32_t kMostHelpers = 31;
 constexpr uint64_t kStack = 64 << 10;
 
-// How many processors this thread may use.
-uint32_t processors() {
-  uint64_t set[128];  // 8192 of them
-  const long bytes = sys::call(SYS_sched_getaffinity, 0, sizeof(set), sys::ptr(set));
-  uint32_t out = 0;
-  for (long i = 0; i < bytes / 8; ++i) out += static_cast<uint32_t>(__builtin_popcountll(set[i]));
-  return out ? out : 1;
-}
-
 struct Work {
   uint32_t count, size;
   void* context;
@@ -71,10 +62,18 @@ class Helpers {
 
 }  // namespace
 
+uint32_t allowed_processors() {
+  uint64_t set[128];  // 8192 of them
+  const long bytes = sys::call(SYS_sched_getaffinity, 0, sizeof(set), sys::ptr(set));
+  uint32_t out = 0;
+  for (long i = 0; i < bytes / 8; ++i) out += static_cast<uint32_t>(__builtin_popcountll(set[i]));
+  return out ? out : 1;
+}
+
 void share_work(uint32_t count, uint32_t size, void* context,
                 void (*body)(void* context, uint32_t begin, uint32_t end)) {
   Work work{count, size, context, body};
-  const uint32_t pieces = (count + size - 1) / size, most = processors();
+  const uint32_t pieces = (count + size - 1) / size, most = allowed_processors();
   const Helpers helpers(&work, (pieces < most ? pieces : most) - (pieces ? 1 : 0));
   work.take_part();
 }

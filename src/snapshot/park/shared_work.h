@@ -11,6 +11,9 @@
 
 namespace gpuckpt {
 
+// How many processors this thread may use.
+uint32_t allowed_processors();
+
 // Calls body(context, begin, end) for pieces of [0, count) of at most `size`.
 void share_work(uint32_t count, uint32_t size, void* context,
                 void (*body)(void* context, uint32_t begin, uint32_t end));
