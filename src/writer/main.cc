@@ -20,15 +20,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -54,6 +49,7 @@
 #include "store/io/printable.h"
 #include "store/io/remote.h"
 #include "store/store.h"
+#include "workers.h"
 
 namespace gpuckpt::writer {
 namespace {
@@ -85,9 +81,6 @@ struct Member {
   bool lost = false, gone = false;  // disconnected; the first process says that this is expected
 };
 
-// The memory that a worker usually takes for compression.
-constexpr uint64_t kWorkerMemory = 32ull << 20;
-
 // Makes this process the first that the kernel ends when memory runs out, because the program did
 // not cause the need.
 void offer_to_oom_killer() {
@@ -107,7 +100,7 @@ class Job {
   int run() {
     Status status = first_.ring.map(arguments_.ring);
     if (status.ok()) status = store::guarded([this] { return work(); });
-    stop_workers();
+    workers_.stop();
     if (status.ok()) return kExitOk;
     wire::Msg failed = make(wire::kMsgFailed, status.text());
     failed.code = status.code();
@@ -126,9 +119,10 @@ class Job {
  private:
   Status work() {
     if (Status status = greet(); !status.ok()) return status;
-    if (Status status = start_workers(); !status.ok()) return status;
+    if (Status status = workers_.start(arguments_.memory, program_waits()); !status.ok())
+      return status;
     if (Status status = collect(); !status.ok()) return status;
-    if (Status status = wait_until_stored(); !status.ok()) return status;
+    if (Status status = workers_.wait(); !status.ok()) return status;
     if (Status status = add_files(); !status.ok()) return status;
     store::CommitResult result;
     description_["stats"] = stats_;
@@ -405,7 +399,7 @@ class Job {
       if (polls.empty()) return all_there();
       int n = poll(polls.data(), polls.size(), 1000);
       if (n < 0 && errno != EINTR) return store::io_error("wait for", "the application", errno);
-      if (Status status = failure(); !status.ok()) return status;
+      if (Status status = workers_.failure(); !status.ok()) return status;
       for (size_t i = 0; i < polls.size(); ++i) {
         if (n <= 0 || polls[i].revents == 0) continue;
         if (Status status = take(*whose[i].first, *whose[i].second); !status.ok()) return status;
@@ -441,7 +435,7 @@ class Job {
       case wire::kMsgData:
         if (Status status = check_slot(message.slot); !status.ok()) return status;
         member.bytes += store::covered_by_slot(ring.slot(message.slot));
-        enqueue(&member, message.slot);
+        store_slot(&member, message.slot);
         return Status::Ok();
       case wire::kMsgBlob: {
         if (Status status = check_slot(message.slot); !status.ok()) return status;
@@ -475,66 +469,18 @@ class Job {
     return Status::Error("a message names a slot that does not exist");
   }
 
-  // --- workers
-  // As many as can be started: one will do.
-  Status start_workers() {
-    unsigned n = std::clamp(std::thread::hardware_concurrency(), 1u, 16u);
-    n = static_cast<unsigned>(std::clamp<uint64_t>(arguments_.memory / kWorkerMemory, 1, n));
-    if (const char* text = getenv("GPUCKPT_WRITER_THREADS")) n = std::clamp(atoi(text), 1, 64);
-    try {
-      while (workers_.size() < n) workers_.emplace_back([this] { store_slots(); });
-    } catch (const std::system_error& error) {
-      if (workers_.empty())
-        return Status::Error(
-            fmt::format("the writer cannot start a thread ({}): the control group has as many "
-                        "processes as it may (pids.max), or the user (RLIMIT_NPROC, `ulimit -u`)",
-                        strerror(error.code().value())));
-    }
-    return Status::Ok();
-  }
-  // A worker: until there is nothing more to store.
-  void store_slots() {
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      auto [member, slot] = queue_.front();
-      queue_.pop_front();
-      ++busy_;
-      bool skip = !failure_.ok();
-      lock.unlock();
-      Status status =
+  void store_slot(Member* member, uint32_t slot) {
+    workers_.add([this, member, slot](bool skip) {
+      const Status status =
           skip ? Status::Ok() : store::put_slot(member->ring.slot(slot), *writer_, member->number);
       member->ring.free(slot);
-      lock.lock();
-      --busy_;
-      if (!status.ok() && failure_.ok()) failure_ = status;
-      changed_.notify_all();
-    }
+      return status;
+    });
   }
-  void enqueue(Member* member, uint32_t slot) {
-    std::lock_guard guard(mutex_);
-    queue_.emplace_back(member, slot);
-    changed_.notify_all();
-  }
-  Status failure() {
-    std::lock_guard guard(mutex_);
-    return failure_;
-  }
-  Status wait_until_stored() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return (queue_.empty() && busy_ == 0) || !failure_.ok(); });
-    return failure_;
-  }
-  void stop_workers() {
-    {
-      std::lock_guard guard(mutex_);
-      queue_.clear();
-      stop_ = true;
-      changed_.notify_all();
-    }
-    for (std::thread& worker : workers_) worker.join();
-    workers_.clear();
+
+  // The program stands, or is about to be killed, until the snapshot is durable.
+  bool program_waits() const {
+    return description_.value("stop", false) || store::json_text(description_, "reason") == "term";
   }
 
   Arguments arguments_;
@@ -548,14 +494,8 @@ class Job {
   nlohmann::json parent_files_;  // null: not read yet
   std::vector<std::string> in_place_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::pair<Member*, uint32_t>> queue_;
-  unsigned busy_ = 0;
-  bool stop_ = false;
-  Status failure_;
   uint32_t retry_ = 0;  // kFailedMember or kFailedForNow: why another attempt may succeed
-  std::vector<std::thread> workers_;
+  Workers workers_;
 };
 
 // Answers a library whose variables cannot be parsed, because it waits for an answer.
