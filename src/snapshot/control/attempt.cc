@@ -198,9 +198,10 @@ bool Attempt::precopy_memory(Producer* out) {
   if (may_precopy()) io_thread.run(send);
   if (pages.streamed_rounds) move_deadline();
   if (!job_barrier.active()) return true;
-  if (!meet(wire::kJobSent)) return false;
-  if (!job_barrier.shared_state()->precopied.load()) return true;
-  s_->job_precopied = true;
+  const bool met = meet(wire::kJobSent);
+  const bool any_sent = job_barrier.shared_state()->precopied.load() > 0;
+  s_->job_precopied |= any_sent;
+  if (!met || !any_sent) return met;
   move_deadline();
   if (pages.streamed_rounds) io_thread.run(send);
   return true;

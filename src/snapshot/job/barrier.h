@@ -4,9 +4,10 @@
 // when all have sent everything: that is what makes the snapshot one. What makes it of one moment
 // are meetings, at which each process waits for all others: when all have sent what they send of
 // their memory before the stop, before parking, when all are parked, when all have listed their
-// descriptors, and when all are captured. At the second the leader
-// searches once more for processes: with all parents parked no process can be forked, so those that
-// it does not know were forked before, and they are asked to join while the others stay parked.
+// descriptors, and when all are captured. When all are parked the leader searches once more for
+// processes: with all parents parked no process can be forked, so those that it does not know were
+// forked before, and they are asked to join while the others stay parked. It searches at the first
+// meeting, too, because those that join there keep no process standing.
 // (Before these, they meet with their devices at rest, because memory of one can be mapped in
 // another.) A process that fails, ends or does not answer fails the attempt for all, except that a
 // process may end until it is parked.
