@@ -17,7 +17,7 @@
 #include "snapshot/calls/app_signals.h"
 #include "snapshot/calls/borrowed_memory.h"
 #include "snapshot/control/state.h"
-#include "snapshot/park/continued_wait.h"
+#include "snapshot/park/interrupted_call.h"
 #include "snapshot/park/raw_thread.h"
 #include "snapshot/trigger/sender.h"
 

@@ -187,13 +187,6 @@ void continue_wait(ucontext_t* uc, siginfo_t* info) {
   if (const uint64_t time_us = time_of(timeout, r)) start_record(uc, info, time_us);
 }
 
-void continue_call(ucontext_t* uc, siginfo_t* info) {
-  if (repair_eintr_by_code(uc))
-    continue_wait(uc, info);
-  else
-    take_parked_time(uc);
-}
-
 void take_parked_time(ucontext_t* uc) {
   Record* record = record_of(*uc);
   if (!record) return;

@@ -21,10 +21,6 @@ namespace gpuckpt {
 // frame, whose place the record takes.
 void continue_wait(ucontext_t*, siginfo_t* info);
 
-// At the end of a handler of ours that the program shall not notice: the call that it interrupted,
-// if any, continues.
-void continue_call(ucontext_t*, siginfo_t* info);
-
 // Before the thread returns to its context: time has passed while it was parked.
 void take_parked_time(ucontext_t*);
 

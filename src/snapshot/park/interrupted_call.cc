@@ -87,6 +87,13 @@ bool is_handled_here(int sig, bool alone, uint64_t* flags) {
   return !listened || is_for_program(sig, &info);
 }
 
+// Without a look at the thread before the signal: has the kernel set the context back to a system
+// call's instruction, to execute it again? It leaves the return address of the first time in rcx.
+bool is_set_back(const greg_t* r) {
+  const unsigned char* ip = reinterpret_cast<const unsigned char*>(r[REG_RIP]);
+  return r[REG_RCX] == r[REG_RIP] + 2 && ip[0] == 0x0f && ip[1] == 0x05;
+}
+
 }  // namespace
 
 uint64_t blocked_in(const ucontext_t& uc) {
@@ -112,6 +119,19 @@ CallEnd repair_call(ucontext_t* uc, const SyscallState& before) {
                          static_cast<uint64_t>(r[REG_RIP]) == before.pc - 2 &&
                          static_cast<uint64_t>(r[REG_RSP]) == before.sp;
   return restarted && may_end(before.nr, r) ? CallEnd::kWithoutRestart : CallEnd::kNever;
+}
+
+void continue_call(ucontext_t* uc, siginfo_t* info) {
+  CallEnd end = CallEnd::kNever;
+  if (repair_eintr_by_code(uc)) {
+    end = CallEnd::kAlways;
+    continue_wait(uc, info);
+  } else {
+    const greg_t* r = uc->uc_mcontext.gregs;
+    if (is_set_back(r) && may_end(r[REG_RAX], r)) end = CallEnd::kWithoutRestart;
+    take_parked_time(uc);
+  }
+  end_call_if_signalled(uc, end, false);
 }
 
 bool end_call_if_signalled(ucontext_t* uc, CallEnd end, bool alone) {

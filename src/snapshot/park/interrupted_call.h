@@ -1,5 +1,5 @@
-// What becomes of a system call that our signal interrupted, when another signal comes while the
-// thread is parked.
+// What becomes of a system call that our signal interrupted, when another signal comes while our
+// handler runs, in which a thread may be parked.
 //
 // The thread executes its call again (eintr.h). A signal that waits is delivered before that: its
 // handler would run, and the call begin anew, so that `alarm(1); pause();` waited for ever. Without
@@ -9,6 +9,7 @@
 // Errors: none; of what cannot be told for certain, the call is executed again.
 #pragma once
 
+#include <signal.h>
 #include <ucontext.h>
 
 #include <cstdint>
@@ -33,6 +34,11 @@ CallEnd repair_call(ucontext_t*, const SyscallState& before);
 // Before the thread returns to its context. `alone`: no other thread can take a signal of the
 // process. True: the call has ended.
 bool end_call_if_signalled(ucontext_t*, CallEnd, bool alone);
+
+// At the end of a handler of ours that the program shall not notice, and in which no thread is
+// parked: the call that it interrupted, if any, continues, or ends by another signal. `info`: the
+// siginfo_t in the context's signal frame.
+void continue_call(ucontext_t*, siginfo_t* info);
 
 // Of several threads: gives each signal that waits for the process, and has a handler, to the
 // thread that the kernel would have chosen; which, `thread_for` says (0: none). On a thread of

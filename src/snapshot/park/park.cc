@@ -109,6 +109,7 @@ void park_handler(int sig, siginfo_t* info, void* context) {
   // entered it between the look at it and the signal: then only the code tells which it is.
   t->call_end = repair_call(t->context, t->before);
   if (!(now & 1)) {  // asked too late: the coordinator has given up
+    end_call_if_signalled(t->context, t->call_end, false);
     t->state = kLeft;
     return;
   }

@@ -32,7 +32,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/memory/track.h"
-#include "snapshot/park/continued_wait.h"
+#include "snapshot/park/interrupted_call.h"
 #include "snapshot/park/park.h"
 #include "snapshot/park/raw_thread.h"
 #include "snapshot/park/stopped_process.h"
