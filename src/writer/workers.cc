@@ -1,11 +1,13 @@
 #include "workers.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <string>
@@ -22,7 +24,11 @@ namespace {
 
 // The memory that a worker usually takes for compression.
 constexpr uint64_t kWorkerMemory = 32ull << 20;
-constexpr std::chrono::seconds kLook{2};
+constexpr int kBackgroundNice = 10;
+// Starved threads wait for a processor this many times as long as they have one, and they are
+// looked at when they have wanted one for so long.
+constexpr int64_t kStarvedWait = 3;
+constexpr int64_t kLookNs = 500'000'000;
 
 // Desktops weigh sessions against each other (sched_autogroup_enabled), and the writer has one of
 // its own. Unlike a thread's priority this one may be raised again.
@@ -33,17 +39,52 @@ void set_session_priority(int nice) {
   }
 }
 
-std::chrono::nanoseconds processor_time_of_thread() {
+int64_t nanoseconds_of_thread(clockid_t clock) {
   timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+  clock_gettime(clock, &t);
+  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
 }
 
 // Of nice(2): 0 is the usual priority, 10 a tenth of its weight, 19 the lowest.
 int wanted_nice() {
   const char* text = getenv("GPUCKPT_WRITER_NICE");
-  return text ? std::clamp(atoi(text), 0, 19) : 0;
+  return text ? std::clamp(atoi(text), 0, 19) : kBackgroundNice;
 }
+
+// What the calling thread has got of the processors, and how long it has waited for one.
+class OwnPace {
+ public:
+  OwnPace() : file_(open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC)) { look(); }
+  ~OwnPace() {
+    if (file_ >= 0) close(file_);
+  }
+  OwnPace(const OwnPace&) = delete;
+  OwnPace& operator=(const OwnPace&) = delete;
+
+  // Since the last call.
+  Workers::Pace pace() {
+    const Workers::Pace before = total_;
+    look();
+    return {total_.used_ns - before.used_ns, total_.waited_ns - before.waited_ns};
+  }
+
+ private:
+  void look() {
+    total_.used_ns = nanoseconds_of_thread(CLOCK_THREAD_CPUTIME_ID);
+    char text[96];
+    const ssize_t n = file_ >= 0 ? pread(file_, text, sizeof(text) - 1, 0) : -1;
+    if (n > 0) {  // "USED WAITED TIMES"
+      text[n] = 0;
+      char* waited = strchr(text, ' ');
+      total_.waited_ns = waited ? strtoll(waited, nullptr, 10) : 0;
+    } else {  // (a kernel without CONFIG_SCHED_INFO; waiting for the disk is the same then)
+      total_.waited_ns = nanoseconds_of_thread(CLOCK_MONOTONIC) - total_.used_ns;
+    }
+  }
+
+  int file_;
+  Workers::Pace total_;
+};
 
 unsigned count_for(uint64_t memory) {
   if (const char* text = getenv("GPUCKPT_WRITER_THREADS"))
@@ -84,6 +125,7 @@ bool Workers::start_threads(unsigned count, int nice) {
 void Workers::work(int nice) {
   const bool background = nice > 0;
   if (background) setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + nice);
+  OwnPace own;
   for (std::unique_lock lock(mutex_);;) {
     changed_.wait(lock, [&] {
       return stop_ || (background ? hurried_ || !queue_.empty() : hurried_ && !queue_.empty());
@@ -94,25 +136,24 @@ void Workers::work(int nice) {
     ++busy_;
     const bool skip = !failure_.ok();
     lock.unlock();
-    const auto before = processor_time_of_thread();
+    own.pace();
     Status status = piece(skip);
     piece = nullptr;
-    const auto used = processor_time_of_thread() - before;
+    const Pace pace = own.pace();
     lock.lock();
     --busy_;
     if (!status.ok() && failure_.ok()) failure_ = status;
-    note_pace(used);
+    if (background) note(pace);
     changed_.notify_all();
   }
 }
 
-void Workers::note_pace(std::chrono::nanoseconds processor_time) {
-  used_ += processor_time;
-  const auto passed = Clock::now() - busy_since_;
-  if (hurried_ || queue_.empty() || passed < kLook) return;
-  if (used_ < passed / 2) hurry();
-  busy_since_ = Clock::now();
-  used_ = {};
+void Workers::note(const Pace& pace) {
+  pace_.used_ns += pace.used_ns;
+  pace_.waited_ns += pace.waited_ns;
+  if (hurried_ || pace_.used_ns + pace_.waited_ns < kLookNs) return;
+  if (pace_.waited_ns > kStarvedWait * pace_.used_ns) hurry();
+  pace_ = {};
 }
 
 void Workers::hurry() {
@@ -123,10 +164,6 @@ void Workers::hurry() {
 
 void Workers::add(Piece piece) {
   std::lock_guard guard(mutex_);
-  if (queue_.empty()) {
-    busy_since_ = Clock::now();
-    used_ = {};
-  }
   queue_.push_back(std::move(piece));
   changed_.notify_all();
 }

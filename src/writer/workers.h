@@ -1,17 +1,16 @@
 // The threads that hash, compress and store what is in the rings.
 //
-// While a snapshot is written the program runs, and may have a better use for the processors. With
-// GPUCKPT_WRITER_NICE the work begins at that low priority (nice), so that a program that leaves a
-// processor free is not slowed. Where that gets less than half a processor for two seconds there is
-// none to spare, and threads of the usual priority take over, or a snapshot would take ten times as
-// long, and the program would write faster than its memory is read. (A thread that has lowered its
-// priority may not raise it again: hence two sets.)
+// While a snapshot is written the program runs, and has a better use for the processors. The work
+// begins at a low priority (nice 10, or GPUCKPT_WRITER_NICE), so that a program that leaves a
+// processor free is not slowed. Where the threads wait for a processor more than three times as
+// long as they have one, there is none to spare, and threads of the usual priority take over, or a
+// snapshot would take ten times as long, and the program would write faster than its memory is
+// read. (A thread that has lowered its priority may not raise it again: hence two sets.)
 //
 // Owner: the writer. Threads: add(), failure(), wait() and stop() from one. Errors: the first one
 // of any piece of work; the rest of the work is told to be skipped then.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -28,6 +27,10 @@ class Workers {
  public:
   // `skip`: another piece has failed; only what the piece holds is to be given back.
   using Piece = std::function<store::Status(bool skip)>;
+  // Of the processors.
+  struct Pace {
+    int64_t used_ns = 0, waited_ns = 0;
+  };
 
   ~Workers() { stop(); }
   // As many as `memory` bytes and the limits of this process allow: one will do. `hurried`: at the
@@ -39,10 +42,9 @@ class Workers {
   void stop();
 
  private:
-  using Clock = std::chrono::steady_clock;
   bool start_threads(unsigned count, int nice);
   void work(int nice);
-  void note_pace(std::chrono::nanoseconds processor_time);
+  void note(const Pace&);
   void hurry();
 
   std::mutex mutex_;
@@ -52,9 +54,7 @@ class Workers {
   bool stop_ = false, hurried_ = false;
   store::Status failure_;
   std::vector<std::thread> threads_;
-  // Since there has been something to do without a break, at most kLook ago.
-  Clock::time_point busy_since_;
-  std::chrono::nanoseconds used_{0};
+  Pace pace_;  // of the threads in the background, since it was looked at
 };
 
 }  // namespace gpuckpt::writer

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,17 +75,11 @@ class DirectFile : public File {
   int submit() {
     used_ = 0;
     std::unique_lock lock(mutex_);
-    if (!thread_.joinable() && !alone_) {
-      try {
-        thread_ = std::thread([this] { run(); });
-      } catch (const std::system_error&) {
-        alone_ = true;
-      }
-    }
-    const uint64_t number = filled_++;
+    start_thread(lock);
+    ++filled_;
     if (alone_) {
-      if (!error_) error_ = write(number, kBufferBytes);
-      written_ = filled_;
+      for (; written_ < filled_; ++written_)
+        if (!error_) error_ = write(written_, kBufferBytes);
       return error_;
     }
     changed_.notify_all();
@@ -92,11 +87,33 @@ class DirectFile : public File {
     return error_;
   }
 
+  // A thread has the priority (nice) of the one that starts it. The one that writes for a caller of
+  // a higher priority is replaced, or the caller would wait for the low one.
+  void start_thread(std::unique_lock<std::mutex>& lock) {
+    if (alone_) return;
+    const int nice = getpriority(PRIO_PROCESS, 0);
+    if (thread_.joinable()) {
+      if (nice >= nice_) return;
+      leave_ = true;
+      changed_.notify_all();
+      lock.unlock();
+      thread_.join();
+      lock.lock();
+      leave_ = false;
+    }
+    nice_ = nice;
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error&) {
+      alone_ = true;
+    }
+  }
+
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [this] { return end_ || written_ < filled_; });
-      if (written_ == filled_ || end_) return;
+      changed_.wait(lock, [this] { return end_ || leave_ || written_ < filled_; });
+      if (written_ == filled_ || end_ || leave_) return;
       if (!error_) {
         const uint64_t number = written_;
         lock.unlock();
@@ -159,7 +176,8 @@ class DirectFile : public File {
   std::condition_variable changed_;
   uint64_t filled_ = 0, written_ = 0;  // buffers
   int error_ = 0;
-  bool end_ = false;
+  bool end_ = false, leave_ = false;
+  int nice_ = 0;  // the thread's
   std::thread thread_;
 };
 

@@ -5,7 +5,9 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <initializer_list>
+#include <thread>
 
 #include "store/io/env.h"
 #include "testing.h"
@@ -154,4 +156,39 @@ TEST_CASE("a write that fails behind one's back is told") {
     REQUIRE(waitpid(pid, &status, 0) == pid);
     CHECK(status == 0);
   }
+}
+
+namespace {
+
+std::vector<int> priorities_of_threads() {
+  std::vector<int> out;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+    out.push_back(getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoi(task.path().filename()))));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a caller does not wait for a thread of a lower priority than its own") {
+  Directory disk;
+  if (!has_direct_io(disk.file())) return;
+  constexpr int kLow = 7;
+  std::unique_ptr<File> file;
+  REQUIRE(posix_env()->create_uncached(disk.file(), 0, &file) == 0);
+  const std::vector<uint8_t> bytes = some_bytes(5, 9 * kMiB);
+  const auto all = std::span<const uint8_t>(bytes);
+  std::thread([&] {
+    setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + kLow);
+    CHECK(write_in_pieces(*file, all.first(3 * kMiB + 5), 1) == 0);
+  }).join();
+  const int own = getpriority(PRIO_PROCESS, 0);
+  const auto is_low = [&](int nice) { return nice > own; };
+  auto seen = priorities_of_threads();
+  CHECK(std::count_if(seen.begin(), seen.end(), is_low) == 1);
+  CHECK(write_in_pieces(*file, all.subspan(3 * kMiB + 5), 2) == 0);
+  seen = priorities_of_threads();
+  CHECK(std::none_of(seen.begin(), seen.end(), is_low));
+  REQUIRE(file->sync() == 0);
+  file.reset();
+  CHECK(contents(disk.file()) == bytes);
 }

@@ -2,11 +2,15 @@
 // ends; a piece of work is lost, or done when another has failed.
 #include "workers.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "tests/catch.h"
@@ -20,46 +24,96 @@ constexpr uint64_t kMuchMemory = 1ull << 40;
 
 int priority_of_thread() { return getpriority(PRIO_PROCESS, 0); }
 
-// Pieces that wait and use no processor, as if other programs had all of them.
-std::vector<int> priorities_of_starved_pieces(bool hurried, int count) {
+// Threads of other programs that want the one processor that this one may use.
+class Crowd {
+ public:
+  explicit Crowd(int count) {
+    CPU_ZERO(&before_);
+    REQUIRE(sched_getaffinity(0, sizeof(before_), &before_) == 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu)
+      if (CPU_ISSET(cpu, &before_)) CPU_SET(cpu, &one);
+    REQUIRE(sched_setaffinity(0, sizeof(one), &one) == 0);
+    for (int i = 0; i < count; ++i)
+      threads_.emplace_back([this] {
+        while (!stop_) ++spun_;
+      });
+  }
+  ~Crowd() {
+    stop_ = true;
+    for (std::thread& t : threads_) t.join();
+    sched_setaffinity(0, sizeof(before_), &before_);
+  }
+
+ private:
+  cpu_set_t before_;
+  std::atomic<bool> stop_{false};
+  std::atomic<unsigned> spun_{0};
+  std::vector<std::thread> threads_;
+};
+
+void compute_for(std::chrono::milliseconds time) {
+  const auto own = [] {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+  };
+  for (const auto end = own() + time; own() < end;) continue;
+}
+
+// The priorities at which pieces of work are done.
+template <typename Work>
+std::vector<int> priorities_of_pieces(bool hurried, int count, Work work) {
   Workers workers;
   std::mutex mutex;
   std::vector<int> seen;
   REQUIRE(workers.start(kMuchMemory, hurried).ok());
   for (int i = 0; i < count; ++i)
     workers.add([&](bool) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      work();
       std::lock_guard guard(mutex);
       seen.push_back(priority_of_thread());
       return Status::Ok();
     });
   REQUIRE(workers.wait().ok());
   workers.stop();
+  REQUIRE(seen.size() == static_cast<size_t>(count));
   return seen;
 }
 
+void compute() { compute_for(std::chrono::milliseconds(5)); }
+
 }  // namespace
 
-TEST_CASE("without a wish the work is done at the usual priority") {
+TEST_CASE("with GPUCKPT_WRITER_NICE=0 the work is done at the usual priority") {
   setenv("GPUCKPT_WRITER_THREADS", "2", 1);
-  unsetenv("GPUCKPT_WRITER_NICE");
-  for (int seen : priorities_of_starved_pieces(false, 8)) CHECK(seen == priority_of_thread());
+  setenv("GPUCKPT_WRITER_NICE", "0", 1);
+  for (int seen : priorities_of_pieces(false, 8, compute)) CHECK(seen == priority_of_thread());
 }
 
 TEST_CASE("work begins at a low priority, and a starved writer goes on at the usual one") {
   setenv("GPUCKPT_WRITER_THREADS", "2", 1);
-  setenv("GPUCKPT_WRITER_NICE", "10", 1);
+  unsetenv("GPUCKPT_WRITER_NICE");
   const int usual = priority_of_thread();
-  const std::vector<int> seen = priorities_of_starved_pieces(false, 160);
-  REQUIRE(seen.size() == 160);
+  const Crowd crowd(2);
+  const std::vector<int> seen = priorities_of_pieces(false, 60, compute);
   CHECK(seen.front() > usual);
   CHECK(seen.back() == usual);
 }
 
+TEST_CASE("a writer that waits for its disk is not starved") {
+  setenv("GPUCKPT_WRITER_THREADS", "2", 1);
+  unsetenv("GPUCKPT_WRITER_NICE");
+  const auto read_slowly = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+  const int usual = priority_of_thread();
+  for (int seen : priorities_of_pieces(false, 160, read_slowly)) CHECK(seen > usual);
+}
+
 TEST_CASE("work for a program that waits is done at the usual priority") {
   setenv("GPUCKPT_WRITER_THREADS", "2", 1);
-  setenv("GPUCKPT_WRITER_NICE", "10", 1);
-  for (int seen : priorities_of_starved_pieces(true, 8)) CHECK(seen == priority_of_thread());
+  unsetenv("GPUCKPT_WRITER_NICE");
+  for (int seen : priorities_of_pieces(true, 8, compute)) CHECK(seen == priority_of_thread());
 }
 
 TEST_CASE("all pieces are done, and those behind a failure are only given back") {
