@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much slower a program works while a snapshot of it is made: before its stop, while memory is sent, and after it.
 
-    bench/host/slowdown.py BUILD [--mib 2048] [--rate 40] [--rounds 3] [--work DIR]
+    bench/host/slowdown.py BUILD [--mib 2048] [--rate 40] [--rounds 3] [--work DIR] [--json FILE]
 
 The program is work.cc: MIB of memory in 4 KiB pages, and threads that compute and write RATE MiB of random pages a second. It is run with
 one thread less than there are processors, and with one for each: then the library and the writer can only work instead of it. From the
@@ -10,6 +10,7 @@ and two after it. Shown, for a first snapshot and for the next one, for which th
 much less was done in it, and how much of the work is lost when such a snapshot is taken every ten minutes. Medians, and the range. Needs about 2 x MIB of memory and 2 x MIB of disk in DIR.
 """
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -70,6 +71,7 @@ def main():
     parser.add_argument("--rate", type=float, default=40, help="MiB written in a second")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", default="/var/tmp")
+    parser.add_argument("--json")
     o = parser.parse_args()
     build, out = os.path.abspath(o.build), {}
     processors = len(os.sched_getaffinity(0))
@@ -81,6 +83,10 @@ def main():
     for (threads, kind), runs in sorted(out.items()):
         seconds, lost, of_ten_minutes = zip(*runs)
         print(f"{threads:7}  {kind:12} {shown(seconds):22} {shown(lost, 1):22} {shown(of_ten_minutes, 3)}")
+    if o.json:
+        with open(o.json, "w") as f:
+            json.dump({"mib": o.mib, "processors": processors,
+                       "rows": [{"threads": threads, "kind": kind, "seconds": [r[0] for r in runs], "lost_percent": [r[1] for r in runs]} for (threads, kind), runs in sorted(out.items())]}, f)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long a program stands for a snapshot of its host memory, with and without memory that is copied before the stop, in turn.
 
-    bench/host/stops.py BUILD [--gib 1,4] [--rounds 3] [--rate 40] [--work DIR]
+    bench/host/stops.py BUILD [--gib 1,4] [--before on,off] [--first-only] [--rounds 3] [--rate 40] [--work DIR]
 
 The program is churn.cc: half compressible memory in 4 KiB pages, eight threads that write RATE MiB a second in random pages, and one
 that spins on the clock. Of each round: the first snapshot; one after about a quarter of the memory was written; one after 1 % was. The
@@ -37,6 +37,8 @@ def measure(o, build, gib, precopy, out):
         cpu, pages = churn.ask("cpu 1000")
         out.setdefault((gib, "us of a thread for each page it writes", precopy), []).append(cpu / max(pages, 1))
         take("first")
+        if o.first_only:
+            return
         churn.ask("rate 40")
         time.sleep(0.75)
         churn.ask(f"rate {percent}")
@@ -52,6 +54,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--gib", default="1,4")
+    parser.add_argument("--before", default="on,off", help="values of GPUCKPT_PRECOPY")
+    parser.add_argument("--first-only", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=40, help="MiB written in a second")
     parser.add_argument("--work", default="/var/tmp")
@@ -61,7 +65,7 @@ def main():
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
     for _ in range(o.rounds):
         for gib in [float(g) for g in o.gib.split(",")]:
-            for precopy in ("on", "off"):
+            for precopy in o.before.split(","):
                 measure(o, build, gib, precopy, out)
     print(f"load {os.getloadavg()[0]:.1f}")
     print(f"{'GiB':>5} {'snapshot':<20} {'before':<6} {'stall ms':>22} {'gap ms':>22} {'not out of turn ms':>22} {'gap without ms':>22} {'total s':>8}  way, MiB before the stop")
