@@ -350,9 +350,12 @@ bool Attempt::describe() {
 bool Attempt::take_pages_out() {
   HostPages& pages = capture_.pages;
   // A child that has just joined may end as soon as it runs again, and its copy-on-write clone with
-  // it; what is cheap to copy is cheap to send. The same holds for a process that stops as soon as
-  // it is captured. With a device only a clone can tell whether a lock of libc is held.
+  // it; what is cheap to copy is cheap to send, unless it has copied memory that it shares with
+  // others. The same holds for a process that stops as soon as it is captured. With a device only a
+  // clone can tell whether a lock of libc is held.
+  constexpr uint64_t kCheap = 4 << 20;
   const bool at_once = pages.plan.copy && is_member() && !s_->device &&
+                       capture_.eager_bytes() <= kCheap &&
                        (!library.last_snapshot[0] || threads_are_held());
   const auto copied = [&] {
     return pages.copy_pages() && (pages.has_copy = !s_->device || ask_libc_in_small_clone(&host_));

@@ -95,6 +95,7 @@ struct Capture : Failure {
 
   // Room for a copy of `bytes` bytes, which is then to be made. Null: there is none.
   EagerCopy* add_eager(uint64_t space, uint64_t address, uint64_t bytes);
+  uint64_t eager_bytes() const;  // of these copies, holes not counted
   // While the program runs: lets memory be there for copies of the shared memory and the huge pages
   // that are known.
   void expect_eager();

@@ -75,6 +75,13 @@ EagerCopy* Capture::add_eager(uint64_t space, uint64_t address, uint64_t bytes) 
   return e;
 }
 
+uint64_t Capture::eager_bytes() const {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < eager_count; ++i)
+    if (eager[i].bytes) bytes += eager[i].length;
+  return bytes;
+}
+
 // Shared memory, and huge pages of the pool. One process of a job copies what several have mapped:
 // each expects its share. There is address space for all of it and more, as what only others have
 // touched is not in this one's page tables, and a piece does not lie in two chunks.
