@@ -59,10 +59,12 @@ def of_slowdown(data):
 
 
 def of_jobs(data):
-    stalls = {(r["processes"], r["kind"]): median(r["stall_ms"]) for r in data["rows"]}
-    most = max(processes for processes, _ in stalls)
-    for kind in ("first", "next"):
-        yield at_most(f"stop of {most} processes that share {data['mib'] / 1024:g} GiB, beside one with as much ({kind})", 1.5, stalls[most, kind] / stalls[1, kind])
+    stalls = {(r["memory"], r["processes"], r["kind"]): median(r["stall_ms"]) for r in data["rows"]}
+    most = max(processes for _, processes, _ in stalls)
+    for memory in dict.fromkeys(memory for memory, _, _ in stalls):
+        words = f"stop of {most} processes that share {data['mib'] / 1024:g} GiB " + ("(MAP_SHARED)" if memory == "shared" else "by fork")
+        for kind in ("first", "next"):
+            yield at_most(f"{words}, beside one with as much ({kind})", 1.5, stalls[memory, most, kind] / stalls[memory, 1, kind])
 
 
 def of_growth(data):

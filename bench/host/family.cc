@@ -2,10 +2,11 @@
 // in a hundred of it. When a line comes, all of them sum what they have; the parent prints a
 // digest.
 //
-//     bench_family MIB PROCESSES
+//     bench_family MIB PROCESSES [shared]    shared: mapped MAP_SHARED, not in common by fork
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,8 +38,9 @@ int main(int argc, char** argv) {
   if (argc < 3) return 2;
   const size_t pages = static_cast<size_t>(atol(argv[1])) << 20 >> 12;
   const int processes = atoi(argv[2]);
+  const int kind = argc > 3 && !strcmp(argv[3], "shared") ? MAP_SHARED : MAP_PRIVATE;
   auto* memory = static_cast<uint64_t*>(
-      mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0));
   if (memory == MAP_FAILED) return 1;
   write_pages(memory, pages, 0, 1, 1);
   int go[2], sums[2], born[2];

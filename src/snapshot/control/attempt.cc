@@ -18,6 +18,7 @@
 #include "snapshot/job/barrier.h"
 #include "snapshot/job/job_name.h"
 #include "snapshot/memory/lazy.h"
+#include "snapshot/memory/mapped_object.h"
 #include "snapshot/memory/track.h"
 #include "snapshot/park/park.h"
 #include "snapshot/park/stopped_children.h"
@@ -338,6 +339,9 @@ bool Attempt::describe() {
   if (!ok) skip_turn();
   ok = ok && list_descriptors(&capture_, host_.records);
   if (ok && !meet(wire::kJobListed)) return false;
+  if (ok && capture_.deferred_count &&
+      !io_thread.run([&] { return MappedObject::copy_deferred(&capture_); }))
+    return s_->fail(kExitRefused, "no memory to copy the job's shared memory while stopped");
   ok = ok && check_own_sharing(&capture_) && capture_descriptors(&capture_, host_.records);
   const uint64_t end = sys::now_us();
   s_->capture_us = end - begin, s_->fds_us = end - described;

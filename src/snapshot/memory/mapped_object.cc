@@ -58,6 +58,8 @@ bool folder_is_memory(const MapsLine& mapping) {
          major(st.st_dev) == mapping.dev_major && minor(st.st_dev) == mapping.dev_minor;
 }
 
+uint64_t device_of(const MapsLine& l) { return l.dev_major << 32 | l.dev_minor; }
+
 // Calls each(offset, bytes, there) for the runs of pages of [start, start + bytes) that are in
 // memory, and that are not, until it returns false. Returns how far the kernel has told.
 template <typename Each>
@@ -196,16 +198,44 @@ bool MappedObject::copy_missing(Capture* c, const Vma& v, uint64_t space, uint64
   return ok;
 }
 
+// A copy takes memory, which takes most of its time where it is not there yet. Each process has
+// prepared as much as it expects to copy (Capture::expect_eager). False: it is worth nothing.
+bool MappedObject::defer(Capture* c, const Vma& v, uint64_t space, uint64_t offset,
+                         uint64_t end) const {
+  constexpr uint64_t kWorthIt = 1 << 20;
+  const uint64_t bytes = end - offset;
+  if (!memory_ || bytes < kWorthIt || bytes <= c->eager_ready ||
+      c->deferred_count == Capture::kDeferredRoom)
+    return false;
+  DeferredPart& part = c->deferred[c->deferred_count++];
+  part = {mapping_, v, space, offset, end};
+  part.mapping.name = "";
+  return true;
+}
+
+bool MappedObject::copy_deferred(Capture* c) {
+  for (size_t i = 0; i < c->deferred_count; ++i) {
+    const DeferredPart& p = c->deferred[i];
+    if (copied_by_another(device_of(p.mapping), p.mapping.ino, p.offset, p.end)) continue;
+    const uint64_t from = p.vma.start - p.vma.offset + p.offset;
+    if (!MappedObject(p.mapping, nullptr, true)
+             .copy_missing(c, p.vma, p.space, from, p.offset, p.end))
+      return false;
+  }
+  return true;
+}
+
 bool MappedObject::copy(Capture* c, const Vma& v, uint64_t space, uint64_t offset, uint64_t from,
                         uint64_t bytes, bool once) {
   const uint64_t end = offset + bytes, delta = from - offset;
-  const uint64_t dev = mapping_.dev_major << 32 | mapping_.dev_minor;
+  const uint64_t dev = device_of(mapping_);
   // The processes of a job divide among them what all of them map; a restore writes whole pages.
   const uint64_t page = v.flags & kVmaHugetlb ? 1ull << (v.flags >> kVmaHugeShift) : kPage;
   const uint64_t part = page > 16ull << 20 ? page : 16ull << 20;
   return c->look_at_rest(space, offset, end, [&](uint64_t at, uint64_t next) {
     for (uint64_t stop; at < next; at = stop) {
       stop = once && next - at > part ? (at + part) & ~(part - 1) : next;
+      if (once && defer(c, v, space, at, stop)) continue;
       if (!(once && copied_by_another(dev, mapping_.ino, at, stop)) &&
           !copy_missing(c, v, space, at + delta, at, stop))
         return false;

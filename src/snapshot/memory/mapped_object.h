@@ -31,9 +31,13 @@ class MappedObject {
 
   // PARKED, on the I/O thread. Copies what `space` does not hold yet of [offset, offset + bytes),
   // which is mapped at `from` in `v`; an object can be mapped several times. `once`: by one process
-  // of the job. False: no memory.
+  // of the job; parts that another one has memory ready for are left to copy_deferred(). False: no
+  // memory.
   bool copy(Capture*, const process::Vma& v, uint64_t space, uint64_t offset, uint64_t from,
             uint64_t bytes, bool once);
+  // PARKED, on the I/O thread, when all processes of the job have copied. Copies the deferred parts
+  // that no process has copied. False: no memory.
+  static bool copy_deferred(Capture*);
   // PARKED, on the I/O thread. The same for what no mapping shows of shared memory without a name:
   // by remap_file_pages and mremap the program comes to these pages again. Nothing where the
   // process may not open the object.
@@ -52,6 +56,7 @@ class MappedObject {
   };
   bool copy_missing(Capture*, const process::Vma&, uint64_t space, uint64_t from, uint64_t offset,
                     uint64_t end);
+  bool defer(Capture*, const process::Vma&, uint64_t space, uint64_t offset, uint64_t end) const;
   bool copy_by_descriptor(const Target&, uint64_t offset, uint64_t end);
   bool has_no_holes() const;
   bool copy_resident(const Target&, uint64_t offset, uint64_t end);

@@ -44,10 +44,12 @@ bool capture_start(Capture* c, bool self_contained, uint64_t memory) {
   c->eager = reinterpret_cast<EagerCopy*>(c->eager_memory.data());
   c->piece_memory = scratch_map(Capture::kPieceRoom * sizeof(SpacePiece));
   c->piece = reinterpret_cast<SpacePiece*>(c->piece_memory.data());
+  c->deferred_memory = scratch_map(Capture::kDeferredRoom * sizeof(DeferredPart));
+  c->deferred = reinterpret_cast<DeferredPart*>(c->deferred_memory.data());
   c->scratch_memory = scratch_map(sizeof(CaptureScratch));
   c->scratch = reinterpret_cast<CaptureScratch*>(c->scratch_memory.data());
-  if (!c->record_memory || !c->eager_memory || !c->piece_memory || !c->scratch_memory ||
-      !make_room_for_descriptors(c) || !c->pages.start() ||
+  if (!c->record_memory || !c->eager_memory || !c->piece_memory || !c->deferred_memory ||
+      !c->scratch_memory || !make_room_for_descriptors(c) || !c->pages.start() ||
       (self_contained && !c->embedded.start())) {
     char why[256];
     explain_failure(why, sizeof(why), "no memory for the snapshot's tables", -ENOMEM);
@@ -134,9 +136,11 @@ void capture_finish(Capture* c) {
   for (size_t i = 0; i < c->eager_chunks; ++i) scratch_unmap(&c->eager_chunk[i]);
   scratch_unmap(&c->eager_memory);
   scratch_unmap(&c->piece_memory);
+  scratch_unmap(&c->deferred_memory);
   scratch_unmap(&c->scratch_memory);
   forget_descriptors(c);
-  c->eager_count = c->eager_chunks = c->piece_count = 0;
+  c->eager_count = c->eager_chunks = c->piece_count = c->deferred_count = 0;
+  c->eager_ready = 0;
 }
 
 }  // namespace gpuckpt

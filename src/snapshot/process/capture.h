@@ -56,6 +56,14 @@ struct SpacePiece {
   uint64_t space, start, end;
 };
 
+// A part of shared memory that this process has no copy's memory ready for: another one of the job
+// may have, and copies it (MappedObject::copy).
+struct DeferredPart {
+  MapsLine mapping;  // without its name
+  process::Vma vma;
+  uint64_t space, offset, end;
+};
+
 struct FdTable;
 
 // Room for what single steps read from the kernel and what is too large for the stacks of our
@@ -117,7 +125,7 @@ struct Capture : Failure {
     return true;
   }
 
-  static constexpr size_t kEagerRoom = 1 << 20, kPieceRoom = 1 << 16;
+  static constexpr size_t kEagerRoom = 1 << 20, kPieceRoom = 1 << 16, kDeferredRoom = 4096;
   Region fd_memory;
   FdTable* fds = nullptr;  // from list_descriptors() on
   Region scratch_memory;
@@ -125,10 +133,14 @@ struct Capture : Failure {
   Region piece_memory;
   SpacePiece* piece;  // [kPieceRoom]
   size_t piece_count = 0;
+  Region deferred_memory;
+  DeferredPart* deferred;  // [kDeferredRoom]
+  size_t deferred_count = 0;
   Region eager_memory, eager_chunk[32];
   uint64_t eager_left = ~0ull;  // of the memory that copies may take
   size_t eager_chunks = 0;
-  uint64_t eager_used = 0;  // of the last chunk
+  uint64_t eager_used = 0;   // of the last chunk
+  uint64_t eager_ready = 0;  // memory that is there for copies to come
 };
 
 // Allocates; before any thread is parked. `memory`: what copies may take; ~0: any.

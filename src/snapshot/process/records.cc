@@ -66,6 +66,7 @@ EagerCopy* Capture::add_eager(uint64_t space, uint64_t address, uint64_t bytes) 
     eager_used = 0;
   }
   eager_left -= whole;
+  eager_ready -= whole < eager_ready ? whole : eager_ready;
   EagerCopy* e = &eager[eager_count++];
   *e = {space, address, whole, eager_chunk[eager_chunks - 1].data() + eager_used};
   // It is filled while all threads are parked: a fault for each page would take most of that time.
@@ -99,6 +100,7 @@ void Capture::expect_eager() {
   eager_chunks = 1;
   eager_used = 0;
   populate_memory(eager_chunk[0].start, page_up(share));
+  eager_ready = page_up(share);
 }
 
 bool Capture::add_hole(uint64_t space, uint64_t address, uint64_t bytes) {
