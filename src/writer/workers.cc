@@ -24,7 +24,7 @@ namespace {
 
 // The memory that a worker usually takes for compression.
 constexpr uint64_t kWorkerMemory = 32ull << 20;
-constexpr int kBackgroundNice = 10;
+constexpr int kBackgroundNice = 19;
 // Starved threads wait for a processor this many times as long as they have one, and they are
 // looked at when they have wanted one for so long.
 constexpr int64_t kStarvedWait = 3;

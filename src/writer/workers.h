@@ -1,7 +1,7 @@
 // The threads that hash, compress and store what is in the rings.
 //
 // While a snapshot is written the program runs, and has a better use for the processors. The work
-// begins at a low priority (nice 10, or GPUCKPT_WRITER_NICE), so that a program that leaves a
+// begins at the lowest priority (nice 19, or GPUCKPT_WRITER_NICE), so that a program that leaves a
 // processor free is not slowed. Where the threads wait for a processor more than three times as
 // long as they have one, there is none to spare, and threads of the usual priority take over, or a
 // snapshot would take ten times as long, and the program would write faster than its memory is
