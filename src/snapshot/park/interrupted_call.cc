@@ -131,7 +131,8 @@ void continue_call(ucontext_t* uc, siginfo_t* info) {
     if (is_set_back(r) && may_end(r[REG_RAX], r)) end = CallEnd::kWithoutRestart;
     take_parked_time(uc);
   }
-  end_call_if_signalled(uc, end, false);
+  // A program that has confined itself may not survive the question for signals.
+  if (!library.deaf) end_call_if_signalled(uc, end, false);
 }
 
 bool end_call_if_signalled(ucontext_t* uc, CallEnd end, bool alone) {
