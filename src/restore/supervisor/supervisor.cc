@@ -183,6 +183,7 @@ struct LazyPages {
 struct AllLazyPages {
   std::vector<LazyPages> members;  // the last one's at the end
   ProcessesMissing missing;
+  std::vector<int> reports;  // the supervisor's sockets to the processes
 };
 
 // Fills small mappings now, and leaves large ones to the pager. Refused: it cannot be done here.
@@ -192,8 +193,8 @@ Status give_pages_lazily(const Image& image, const SnapshotReader& reader, const
   if (ranges.empty()) return Status::Refused("");
   if (Status s = fill_all_but(reader, ranges, ProcessMemory(pid)); !s.ok()) return s;
   // A pager holds no other process's userfaultfd: its holes are open when the last holder closes
-  // it.
-  std::vector<int> others;
+  // it. Nor does it hold the sockets by which processes notice that the restore has ended.
+  std::vector<int> others = lazy->reports;
   LazyPages& last = lazy->members.back();
   for (LazyPages& l : lazy->members) {
     if (&l != &last && l.uffd) others.push_back(l.uffd.get());
@@ -458,6 +459,7 @@ Status trace_programs(Tree* tree, AllLazyPages* lazy) {
 bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids ids, Outcome* out,
               AllLazyPages* lazy, LauncherTerminal* terminal) {
   std::vector<uint32_t> reached(tree->members.size());
+  for (const auto& m : tree->members) lazy->reports.push_back(m->report.get());
   for (size_t i = 0; i < reached.size(); ++i)
     if (!fill(tree, i, o, ids, out, lazy, &reached[i])) return false;
   if (tree->several()) {
@@ -492,7 +494,6 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
     return false;
   }
   out->pid = tree->root().pid;
-  write_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out->pid) + "\n");
   const uint64_t run = o.run ? o.run : any_run();
   terminal->give_to(*tree);
   // Children first, because the root may look for them.
@@ -502,6 +503,8 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
       return false;
     }
   program = out->pid;
+  // The program does not need this process any more: the user may end it who sees the number.
+  write_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out->pid) + "\n");
   send_early_signals();
   return out->running = true;
 }
