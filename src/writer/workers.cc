@@ -30,9 +30,18 @@ constexpr int kBackgroundNice = 19;
 constexpr int64_t kStarvedWait = 3;
 constexpr int64_t kLookNs = 500'000'000;
 
+bool sessions_are_weighed() {
+  FILE* file = fopen("/proc/sys/kernel/sched_autogroup_enabled", "re");
+  const bool is = file && fgetc(file) == '1';
+  if (file) fclose(file);
+  return is;
+}
+
 // Desktops weigh sessions against each other (sched_autogroup_enabled), and the writer has one of
-// its own. Unlike a thread's priority this one may be raised again.
+// its own. Unlike a thread's priority this one may be raised again. It is not tried twice: the
+// kernel allows ordinary users ten changes a second, all together.
 void set_session_priority(int nice) {
+  if (!sessions_are_weighed()) return;
   if (FILE* file = fopen("/proc/self/autogroup", "we")) {
     fprintf(file, "%d", nice);
     fclose(file);

@@ -59,12 +59,13 @@ void restore_timer(const PosixTimer& t) {
 
 }  // namespace
 
-// The kernel allows an unprivileged user ten changes a second, over all of its sessions.
+// The kernel allows ordinary users ten changes a second, all together, and writers of snapshots
+// take some of them.
 void restore_autogroup(int value) {
   char text[16];
   const int size = static_cast<int>(format(text, sizeof(text), "%d", value));
   long r = -1;
-  for (int tries = 0; tries < 20; ++tries) {
+  for (int tries = 0; tries < 200; ++tries) {
     const int fd = sys::open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
     r = fd < 0 ? fd : sys::write(fd, text, static_cast<size_t>(size));
     if (fd >= 0) sys::close(fd);

@@ -503,7 +503,7 @@ bool bring_up(Tree* tree, const SnapshotReader& reader, const Options& o, Ids id
       return false;
     }
   program = out->pid;
-  // The program does not need this process any more: the user may end it who sees the number.
+  // The program does not need this process any more: the user who sees the number may end it.
   write_file(o.pid_file, o.pid_file.empty() ? "" : std::to_string(out->pid) + "\n");
   send_early_signals();
   return out->running = true;
