@@ -16,14 +16,14 @@ import sys
 import tempfile
 
 from restore import shown
+from run import described
 
 
 def stall_ms(build, store, pid, tag):
     done = subprocess.run([f"{build}/bin/gpuckpt", "checkpoint", str(pid), "--tag", tag], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"checkpoint failed: {done.stderr}")
-    meta = json.loads(subprocess.run([f"{build}/bin/gpuckpt", "inspect", f"{store}@{tag}", "--json"], capture_output=True, text=True, check=True).stdout)
-    return meta.get("meta", meta)["stats"]["stall_us"] / 1000
+    return described(build, store, tag)["stats"]["stall_us"] / 1000
 
 
 def measure(o, build, memory, processes, out):

@@ -60,6 +60,12 @@ def main():
         shutil.rmtree(work, ignore_errors=True)
 
 
+def described(build, store, tag):
+    """What the snapshot says of itself: its stats, its sizes and more."""
+    meta = json.loads(subprocess.run([f"{build}/bin/gpuckpt", "inspect", f"{store}@{tag}", "--json"], capture_output=True, text=True, check=True).stdout)
+    return meta.get("meta", meta)
+
+
 def checkpoint(build, churn, store, tag):
     churn.ask("reset")
     t = time.monotonic()
@@ -69,8 +75,7 @@ def checkpoint(build, churn, store, tag):
     total = time.monotonic() - t
     gap, held = churn.ask("gap")
     mapped = churn.ask("map")[0]
-    meta = json.loads(subprocess.run([f"{build}/bin/gpuckpt", "inspect", f"{store}@{tag}", "--json"], capture_output=True, text=True, check=True).stdout)
-    meta = meta.get("meta", meta)
+    meta = described(build, store, tag)
     return {"gap": gap, "held": held, "mapped": mapped, "total": total, "stats": meta.get("stats", {}), "sizes": meta.get("sizes", {})}
 
 
