@@ -1,6 +1,7 @@
 // Ratio and speed of the codecs on the shapes that tensors have, against zstd and lz4 on the same
-// bytes in the same run: store_codec_bench [MiB per shape]. One core. Weights and moments come from
-// a small network that is trained here with Adam.
+// bytes in the same run: store_codec_bench [MiB per shape [FILE...]]. One core. Weights and moments
+// come from a small network that is trained here with Adam. Each file, the memory of some program,
+// is a shape of its own.
 
 #include <lz4.h>
 #include <time.h>
@@ -98,6 +99,30 @@ struct Result {
 };
 constexpr size_t kStep = kFrameBytes;
 
+// Words and numbers in the order of chance.
+Bytes words(size_t limit, std::mt19937* random) {
+  static const char* const kWords[] = {
+      "the ", "of ", "checkpoint ", "memory ", "process ", "a ",  "restores ", "page ",
+      "and ", "is ", "store ",      "while ",  "device ",  "in ", "copy ",     "snapshot "};
+  std::string out;
+  while (out.size() < limit)
+    out += (*random)() % 8 ? kWords[(*random)() % 16] : std::to_string((*random)() % 65536) + " ";
+  return Bytes(out.begin(), out.begin() + static_cast<ptrdiff_t>(limit));
+}
+
+Bytes contents_of(const char* path) {
+  FILE* const file = fopen(path, "rb");
+  if (!file) {
+    perror(path);
+    exit(1);
+  }
+  Bytes out, piece(1 << 20);
+  while (size_t n = fread(piece.data(), 1, piece.size(), file))
+    out.insert(out.end(), piece.begin(), piece.begin() + static_cast<ptrdiff_t>(n));
+  fclose(file);
+  return out;
+}
+
 Result measure(const Bytes& data, const std::function<size_t(const uint8_t*, size_t, Bytes*)>& pack,
                const std::function<void(const Bytes&, size_t, uint8_t*, size_t)>& unpack) {
   Result best{0, 0, 0};
@@ -153,7 +178,7 @@ void report(const std::string& shape, const Bytes& data) {
         LZ4_decompress_safe(reinterpret_cast<const char*>(in.data()), reinterpret_cast<char*>(out),
                             static_cast<int>(m), static_cast<int>(n));
       });
-  uint64_t codecs[4] = {};
+  uint64_t codecs[kCodecLz4 + 1] = {};
   uint32_t codec = 0;
   Result ours = measure(
       data,
@@ -167,7 +192,8 @@ void report(const std::string& shape, const Bytes& data) {
         if (decompress_frame(codec, {in.data(), m}, {out, n})) abort();
       });
   Result one = zstd(1), three = zstd(3);
-  size_t most = static_cast<size_t>(std::max_element(codecs, codecs + 4) - codecs);
+  size_t most =
+      static_cast<size_t>(std::max_element(std::begin(codecs), std::end(codecs)) - codecs);
   printf(
       "%-28s %-6s %5.1f %% %5.2f %5.2f | %5.1f %% %5.2f %5.2f | %5.1f %% %5.2f | %5.1f %% %5.2f | "
       "x%.1f\n",
@@ -213,5 +239,7 @@ int main(int argc, char** argv) {
   Bytes noise(limit);
   for (uint8_t& b : noise) b = static_cast<uint8_t>(random());
   report("noise", noise);
+  report("words", words(limit, &random));
+  for (int i = 2; i < argc; ++i) report(argv[i], contents_of(argv[i]));
   return 0;
 }
