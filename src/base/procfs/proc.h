@@ -52,11 +52,15 @@ class LineReader {
   bool eof_ = false;
 };
 
+// A device in one number, as snapshots and comparisons have it; not a dev_t.
+constexpr uint64_t device_number(uint64_t major, uint64_t minor) { return major << 32 | minor; }
+
 struct MapsLine {
   uint64_t start, end, offset, dev_major, dev_minor, ino;
   bool read, write, exec, shared;
   bool object;  // of a file or of shared memory (System V segments can have the inode number 0)
   const char* name;  // inside the line; "" for anonymous memory
+  uint64_t device() const { return device_number(dev_major, dev_minor); }
 };
 bool parse_maps_line(const char* line, MapsLine* out);
 

@@ -98,7 +98,7 @@ bool same(const Seen& a, const Seen& b) {
 
 bool foreign_driver(const MapsLine& line) {
   if (!line.ino || line.shared) return false;
-  const Seen file{line.start, line.dev_major << 32 | line.dev_minor, line.ino};
+  const Seen file{line.start, line.device(), line.ino};
   if (line.offset == 0) beginning = file;
   // Only of code: looking at the beginning of other mappings would make pages of theirs.
   if (!line.exec || beginning.inode != file.inode || beginning.device != file.device) return false;

@@ -17,6 +17,7 @@
 
 #include "base/descriptors/fd.h"
 #include "base/files/file_time.h"
+#include "base/procfs/proc.h"
 #include "restore/files/files_blob.h"
 #include "restore/files/unnoticed_open.h"
 #include "restore/files/written_descriptors.h"
@@ -61,7 +62,7 @@ std::vector<std::pair<uint64_t, uint64_t>> mapped_parts(const Image& image, uint
   std::vector<std::pair<uint64_t, uint64_t>> out;
   for (const auto& [o, path] : image.shared) {
     // (Mappings show devices in the form of /proc/PID/maps.)
-    const uint64_t shown = static_cast<uint64_t>(major(dev)) << 32 | minor(dev);
+    const uint64_t shown = device_number(major(dev), minor(dev));
     if (o.kind != kSharedFile || o.dev != shown || o.ino != ino) continue;
     for (const auto& [v, name] : image.vmas)
       if (v.kind == kVmaShared && v.object >= 0 && static_cast<uint32_t>(v.object) == o.index)

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/procfs/proc.h"
 #include "gpuckpt/wire.h"
 
 namespace gpuckpt::restore {
@@ -58,7 +59,7 @@ std::map<uint32_t, uint64_t> needed(const Tree& tree) {
     }
     for (const auto& [d, path] : image.fds) {
       if (d.kind != kFdMemory || !d.value[2] || d.description != d.fd) continue;
-      const uint64_t dev = static_cast<uint64_t>(major(d.dev)) << 32 | minor(d.dev);
+      const uint64_t dev = device_number(major(d.dev), minor(d.dev));
       auto& [size, pages] = shared[{dev, d.ino}];
       size = static_cast<uint32_t>(d.value[2]);
       add_data(&pages, *m, wire::kSpaceFileBase + 0x8000 + static_cast<uint64_t>(d.fd), 0, ~0ull,

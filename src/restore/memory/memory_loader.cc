@@ -17,6 +17,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/procfs/proc.h"
 #include "gpuckpt/wire.h"
 #include "restore/files/removed_files.h"
 #include "restore/ipc/ipc_numbers.h"
@@ -421,7 +422,7 @@ Status load_shared(const Image& image, const store::SnapshotReader& reader, unsi
       const Descriptor* d = nullptr;
       for (const auto& [candidate, p] : image.fds)
         if (candidate.kind == kFdMemory && candidate.ino == o.ino &&
-            ((static_cast<uint64_t>(major(candidate.dev)) << 32) | minor(candidate.dev)) == o.dev)
+            device_number(major(candidate.dev), minor(candidate.dev)) == o.dev)
           d = &candidate;
       const uint64_t exact = d ? d->size : o.size;
       if (exact) size = exact;
@@ -489,9 +490,7 @@ Status load_rest(const store::SnapshotReader& reader, uint64_t space, SharedFile
 
 constexpr uint32_t kSealExec = 0x20;  // F_SEAL_EXEC (Linux 6.3)
 
-uint64_t mapped_device(const Descriptor& d) {
-  return (static_cast<uint64_t>(major(d.dev)) << 32) | minor(d.dev);
-}
+uint64_t mapped_device(const Descriptor& d) { return device_number(major(d.dev), minor(d.dev)); }
 
 // Whether linkat could give the file a name: a file made by O_TMPFILE can get one, a file that lost
 // its name cannot. (The kernel does not show whether O_EXCL, which forbids it, was given as well.)

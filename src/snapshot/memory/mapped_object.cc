@@ -58,8 +58,6 @@ bool folder_is_memory(const MapsLine& mapping) {
          major(st.st_dev) == mapping.dev_major && minor(st.st_dev) == mapping.dev_minor;
 }
 
-uint64_t device_of(const MapsLine& l) { return l.dev_major << 32 | l.dev_minor; }
-
 // Calls each(offset, bytes, there) for the runs of pages of [start, start + bytes) that are in
 // memory, and that are not, until it returns false. Returns how far the kernel has told.
 template <typename Each>
@@ -216,7 +214,7 @@ bool MappedObject::defer(Capture* c, const Vma& v, uint64_t space, uint64_t offs
 bool MappedObject::copy_deferred(Capture* c) {
   for (size_t i = 0; i < c->deferred_count; ++i) {
     const DeferredPart& p = c->deferred[i];
-    if (copied_by_another(device_of(p.mapping), p.mapping.ino, p.offset, p.end)) continue;
+    if (copied_by_another(p.mapping.device(), p.mapping.ino, p.offset, p.end)) continue;
     const uint64_t from = p.vma.start - p.vma.offset + p.offset;
     if (!MappedObject(p.mapping, nullptr, true)
              .copy_missing(c, p.vma, p.space, from, p.offset, p.end))
@@ -228,7 +226,7 @@ bool MappedObject::copy_deferred(Capture* c) {
 bool MappedObject::copy(Capture* c, const Vma& v, uint64_t space, uint64_t offset, uint64_t from,
                         uint64_t bytes, bool once) {
   const uint64_t end = offset + bytes, delta = from - offset;
-  const uint64_t dev = device_of(mapping_);
+  const uint64_t dev = mapping_.device();
   // The processes of a job divide among them what all of them map; a restore writes whole pages.
   const uint64_t page = v.flags & kVmaHugetlb ? 1ull << (v.flags >> kVmaHugeShift) : kPage;
   const uint64_t part = page > 16ull << 20 ? page : 16ull << 20;

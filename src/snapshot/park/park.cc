@@ -20,7 +20,9 @@ constinit Parking parking;
 
 namespace {
 
-constexpr int kMostAgain = 300;  // a thread that does nothing but ask for the time
+// A thread that does nothing but ask for the time is nearly always in the vdso. An attempt takes
+// some 20 us.
+constexpr int kMostAgain = 1000;
 
 // Futex words, odd while threads shall stay. The first thread has one of its own: the kernel gives
 // it the signals of the process, and so it parks last and leaves first.
@@ -51,11 +53,17 @@ void answer() {
   if (static_cast<int32_t>(++answers - enough) >= 0) wake_coordinator();
 }
 
-// Until `count` more answers have come than `seen`, or something else has; 1 ms at most.
-void await_answers_from(uint32_t seen, size_t count) {
-  const uint32_t before_that = woken;
-  enough = seen + static_cast<uint32_t>(count);
-  if (static_cast<int32_t>(answers - enough) < 0) sys::futex_wait(&woken, before_that, 1000);
+// What the coordinator has heard. To be taken before threads are asked, or looked at: what they say
+// from then on ends the wait for it.
+struct Heard {
+  uint32_t answers, woken;
+};
+Heard heard_so_far() { return {answers, woken}; }
+
+// Until `count` more answers have come than were heard, or something else has; 1 ms at most.
+void await_answers_since(const Heard& heard, size_t count) {
+  enough = heard.answers + static_cast<uint32_t>(count);
+  if (static_cast<int32_t>(answers - enough) < 0) sys::futex_wait(&woken, heard.woken, 1000);
 }
 
 void collect_own() {
@@ -298,7 +306,7 @@ void Parking::forget_ended() {
 // of one that has not; 0: all have.
 int Parking::await_answers(uint64_t deadline_us) {
   for (size_t spins = 0;; ++spins) {
-    const uint32_t seen = answers;
+    const Heard heard = heard_so_far();
     size_t waiting = 0;
     int missing = 0;
     for (size_t i = 0; i < count_; ++i) {
@@ -307,7 +315,7 @@ int Parking::await_answers(uint64_t deadline_us) {
     }
     if (!waiting || sys::now_us() > deadline_us) return missing;
     if (spins >= 4 && waiting <= 16) forget_ended();
-    await_answers_from(seen, waiting);
+    await_answers_since(heard, waiting);
   }
 }
 
@@ -424,9 +432,9 @@ int Parking::thread_for(int sig) const {
 void Parking::await_first() const {
   constexpr int kMostMs = 5;
   for (int ms = 0; ms < kMostMs; ++ms) {
-    const uint32_t seen = answers;
+    const Heard heard = heard_so_far();
     if (!first() || count_ == 1) return;
-    await_answers_from(seen, 1);
+    await_answers_since(heard, 1);
   }
 }
 
@@ -441,13 +449,13 @@ void Parking::unpark() {
   // there; the handler recognises that by the range.
   uint64_t patience = sys::now_us() + 100000;
   for (;;) {
-    const uint32_t seen = answers;
+    const Heard heard = heard_so_far();
     size_t waiting = 0;
     const bool patient = sys::now_us() < patience;
     for (size_t i = 0; i < count_; ++i)
       waiting += threads_[i].state == kParked || (patient && threads_[i].state == kAsked);
     if (!waiting) break;
-    await_answers_from(seen, waiting);
+    await_answers_since(heard, waiting);
   }
   bool stragglers = false;
   for (size_t i = 0; i < count_; ++i) stragglers |= threads_[i].state == kAsked;

@@ -75,7 +75,7 @@ KnownObject* new_object(Mappings* m, uint64_t dev, uint64_t ino, bool shared) {
 // The mapped file as it is now by its name. One that the name does not lead to (it was unlinked, or
 // is in a folder that this process may not enter) is stored, read through the mapping.
 bool put_mapped_file(Mappings* m, const MapsLine& l, const char* path, int* index) {
-  uint64_t dev = (l.dev_major << 32) | l.dev_minor;
+  const uint64_t dev = l.device();
   if (KnownObject* k = find_object(m, dev, l.ino, false)) {
     *index = k->index;
     return true;
@@ -503,13 +503,8 @@ class LiftedGuards {
 
 // `skip`: it is the driver's, and dies with the process.
 bool emit(Mappings* m, const MapsLine& l, uint64_t start, uint64_t end, uint32_t flags, bool skip) {
-  Emitted e{.m = m,
-            .l = l,
-            .flags = flags,
-            .v = {},
-            .path = {},
-            .deleted = false,
-            .dev = (l.dev_major << 32) | l.dev_minor};
+  Emitted e{
+      .m = m, .l = l, .flags = flags, .v = {}, .path = {}, .deleted = false, .dev = l.device()};
   e.v.start = start, e.v.end = end;
   e.v.offset = l.offset + (start - l.start);
   e.v.prot = protection(l);

@@ -25,8 +25,8 @@ size_t worth(size_t plain) { return plain - plain / 32; }
 
 // zstd's level 1 finds short repetitions, of which each takes its time to decode. With its search
 // for two lengths (as level 2 has), but none below 7 bytes, and tables that stay in the first-level
-// cache, a frame is up to 6 % shorter, decoded in 4 to 16 % less time, and takes 4 to 12 % longer to
-// encode. (docs/decisions/0004-codecs.md)
+// cache, a frame is up to 6 % shorter, decoded in 4 to 16 % less time, and takes 4 to 12 % longer
+// to encode. (docs/decisions/0004-codecs.md)
 struct FrameSearch {
   ZSTD_cParameter parameter;
   int value;
