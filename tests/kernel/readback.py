@@ -209,8 +209,8 @@ KNOWN = {
         (r"terminal_background|terminal_stopped|stopped|stop_unnoticed|shell_jobs", r"thread \d+ status SigBlk: ", "a stopped process is still in the library, which blocks signals"),
     ],
 }
-# Programs whose threads, mappings or counters change while they wait.
-NEVER_STILL = {"thread_churn", "spawn_storm", "tcp_accept_queue", "memory_not_forked", "memory_policy_new", "fd_timerfd", "timer_posix"}
+# Programs whose threads, processes, mappings or counters change while they wait.
+NEVER_STILL = {"thread_churn", "spawn_storm", "tcp_accept_queue", "memory_not_forked", "memory_policy_new", "fd_timerfd", "timer_posix", "flighty", "shared_short_lived", "supervisor"}
 
 
 def readings(read_all, rounds=10, pause_s=0.05):
