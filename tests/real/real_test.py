@@ -6,7 +6,8 @@ is put back to where it was each time), until it has written some lines more; th
 file holds must be what an undisturbed run writes, to the last bit. Programs that overwrite files in place are stopped by each
 snapshot, restored, stopped by the next, and compared in the end. Servers (servers.py) are asked what they know.
 
-A program that is not on this machine is skipped (exit 77). --python names the interpreter that has PyTorch.
+A program that is not on this machine is skipped (exit 77). --python names the interpreter that has PyTorch, or the packages that
+programs/packages.py uses; --site a folder of packages for it.
 """
 import argparse
 import os
@@ -20,23 +21,27 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 import harness  # noqa: E402
+import languages  # noqa: E402
 import servers  # noqa: E402
 from harness import Failure  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
+sys.path.insert(0, str(PROGRAMS))
+from packages import PACKAGES  # noqa: E402
 # They overwrite their files.
 IN_PLACE = {"sqlite_writer"}
 # SIGUSR1 is theirs.
-OWN_SIGNAL = {"erlang", "make"}
+OWN_SIGNAL = {"erlang", "make"} | languages.OWN_SIGNAL
 
 
 class Skipped(Exception):
     pass
 
 
-def has_module(python, module):
-    return subprocess.run([str(python), "-c", f"import {module}"], capture_output=True).returncode == 0
+def has_module(python, module, site=None):
+    env = {**os.environ, "PYTHONPATH": site} if site else None
+    return subprocess.run([str(python), "-c", f"import {module}"], capture_output=True, env=env).returncode == 0
 
 
 def built_go(go, tools):
@@ -62,6 +67,18 @@ def command_of(name, tools, options, steps, pace):
         if not Path(python).exists() or not has_module(python, module):
             raise Skipped(f"{python} has no {module}")
         return [python, PROGRAMS / f"{name}.py", steps, pace] + ([options.workers] if name == "torch_lm" else [])
+    if name in PACKAGES:
+        python = options.python or "/usr/bin/python3"
+        if not has_module(python, name, options.site):
+            raise Skipped(f"{python} has no {name}")
+        # No home: what packages keep there is overwritten in place, and would be an obstacle.
+        settings = ["HOME=/nonexistent", "JAX_PLATFORMS=cpu", "TF_CPP_MIN_LOG_LEVEL=3"] + ([f"PYTHONPATH={options.site}"] if options.site else [])
+        return [found("env"), *settings, python, PROGRAMS / "packages.py", name, steps, pace]
+    if name in languages.ALL:
+        command = languages.command_of(name, tools.build / "tests" / "real", steps, pace)
+        if not command:
+            raise Skipped(f"no compiler or interpreter for {name}")
+        return command
     if name == "openmp":
         return [tools.build / "tests" / "real" / "openmp", steps, pace]
     if name == "node":
@@ -90,7 +107,7 @@ def more_lines(session, process, lines, expected):
             raise Failure(f"restored, and {len(session.lines())} of {goal} lines after 120 s: {session.errors('restore')}")
         time.sleep(0.02)
     if process.poll() is None:
-        session.kill(process, process.restored_pid)
+        servers.kill_all(process, process.restored_pid)
     elif process.returncode not in (0, -9):
         raise Failure(f"restored, it ended with {process.returncode}: {session.errors('restore')} {session.errors('out')}")
     # The last line may be half written.
@@ -124,7 +141,7 @@ def many(tools, command, options):
         if not taken:
             raise Failure("it ended before a snapshot was taken")
         if process.poll() is None:
-            session.kill(process)
+            servers.kill_all(process, process.pid)
         elif process.returncode != status:
             raise Failure(f"ended with {process.returncode}: {session.errors('out')}")
         wrong = 0
@@ -311,6 +328,7 @@ def main():
     parser.add_argument("--count", type=int, default=3)
     parser.add_argument("--build")
     parser.add_argument("--python")
+    parser.add_argument("--site", help="a folder of Python packages")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--pace", type=int, default=30, help="milliseconds between steps")

@@ -1,0 +1,13 @@
+; steps.lisp STEPS PACE_MS: strings in a table of SBCL, whose collector moves them.
+(let* ((given (cdr sb-ext:*posix-argv*))
+       (steps (parse-integer (first given)))
+       (pace (/ (parse-integer (second given)) 1000.0))
+       (value 1)
+       (seen (make-hash-table)))
+  (dotimes (step steps)
+    (dotimes (i 200000) (setf value (mod (+ (* value 31) i) 1000003)))
+    (setf (gethash (mod value 500) seen) (make-string (mod value 50000)))
+    (when (zerop (mod step 9)) (sb-ext:gc :full t))
+    (format t "~a ~a ~a~%" step value (hash-table-count seen))
+    (finish-output)
+    (sleep pace)))

@@ -1,0 +1,12 @@
+; steps.scm STEPS PACE_MS: threads of GNU Guile that raise large numbers.
+(use-modules (ice-9 threads))
+(define steps (string->number (cadr (command-line))))
+(define pace (string->number (caddr (command-line))))
+(define value 1)
+(do ((step 0 (+ step 1))) ((= step steps))
+  (do ((i 0 (+ i 1))) ((= i 20000))
+    (set! value (modulo (+ (* value 31) i) 1000003)))
+  (let ((powers (par-map (lambda (k) (modulo (expt (+ value k) 50) 1000003)) (iota 20))))
+    (format #t "~a ~a ~a\n" step value (apply + powers))
+    (force-output)
+    (usleep (* pace 1000))))
