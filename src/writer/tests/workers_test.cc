@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -99,7 +100,8 @@ TEST_CASE("work begins at a low priority, and a starved writer goes on at the us
   const Crowd crowd(2);
   const std::vector<int> seen = priorities_of_pieces(false, 60, compute);
   CHECK(seen.front() > usual);
-  CHECK(seen.back() == usual);
+  // Not the last one: it may have been begun at the low priority, and wait until all others end.
+  CHECK(std::count(seen.begin(), seen.end(), usual) > 30);
 }
 
 TEST_CASE("a writer that waits for its disk is not starved") {
