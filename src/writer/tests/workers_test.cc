@@ -107,9 +107,21 @@ TEST_CASE("work begins at a low priority, and a starved writer goes on at the us
 TEST_CASE("a writer that waits for its disk is not starved") {
   setenv("GPUCKPT_WRITER_THREADS", "2", 1);
   unsetenv("GPUCKPT_WRITER_NICE");
-  const auto read_slowly = [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); };
+  using namespace std::chrono_literals;
+  std::atomic<int64_t> late_ns{0};
+  const auto read_slowly = [&] {
+    const auto begin = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(20ms);
+    const std::chrono::nanoseconds late = std::chrono::steady_clock::now() - begin - 20ms;
+    late_ns += late.count();
+  };
   const int usual = priority_of_thread();
-  for (int seen : priorities_of_pieces(false, 160, read_slowly)) CHECK(seen > usual);
+  const std::vector<int> seen = priorities_of_pieces(false, 160, read_slowly);
+  if (late_ns > std::chrono::nanoseconds(250ms).count()) {
+    WARN("not checked: it waited for a processor, too, as other work kept the machine busy");
+    return;
+  }
+  for (int priority : seen) CHECK(priority > usual);
 }
 
 TEST_CASE("work for a program that waits is done at the usual priority") {
