@@ -189,7 +189,7 @@ def members_state(pids):
 
 # What differs and is told: (programs, difference, why). A pattern that fits nothing any more fails the test, too, but for those whose
 # difference is there at some moments only.
-MOMENTARY = ("a stopped process is still in the library, which blocks signals",)
+MOMENTARY = ("a stopped process is still in the library, which blocks signals", "a child ends every 20 ms")
 KNOWN = {
     "features": [
         (r"fd_link_elsewhere|fd_link_lost|fd_mqueue|fd_sparse|fd_unlinked|memory_follows|memory_kinds|memory_odd_sizes", r"fd \d+: '.*' -> '.*'", "a name that is no longer there"),
@@ -206,6 +206,7 @@ KNOWN = {
         (r"log_followed", r"fd 3 fdinfo pos: ", "a log that is written and read all the time"),
         (r"hugetlb_family|python_start_methods|python_subprocesses", r"mapping \S+: .*/(dev/shm/sem\.\w+|anon_hugepage) \(deleted\).*",
          "shared memory that has lost its first owner is a memfd, or has the name that it goes by"),
+        (r"shell_jobs", r"thread \d+ status ShdPnd: '0{11}[01]0000' -> '0{11}[01]0000'", "a child ends every 20 ms"),
         (r"terminal_background|terminal_stopped|stopped|stop_unnoticed|shell_jobs", r"thread \d+ status SigBlk: ", "a stopped process is still in the library, which blocks signals"),
     ],
 }
