@@ -56,7 +56,7 @@ def built_go(go, tools):
 
 def command_of(name, tools, options, steps, pace):
     def found(program):
-        path = shutil.which(program, path="/usr/local/bin:/usr/bin:/bin")
+        path = languages.found(program)
         if not path:
             raise Skipped(f"no {program}")
         return path
