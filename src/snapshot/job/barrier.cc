@@ -635,7 +635,12 @@ bool JobBarrier::check_ends() {
                 "other end of the %s that is descriptor %d of process %d; processes that start one "
                 "another without end cannot all be stopped",
                 newcomer.pid, newcomer.name, what, alone->fd, alone->pid);
-  return fail(kExitRefused,
+  // A process that had only just begun, and ended while the others stood, is found no more: what is
+  // alone in the next attempt, too, leads outside.
+  static uint64_t alone_before = 0;
+  const bool again = alone->ino == alone_before;
+  alone_before = alone->ino;
+  return fail(again ? kExitRefused : kRefusedForNow,
               "descriptor %d of process %d is a %s to a process that is not part of the snapshot; "
               "close it, let that process end first, or set GPUCKPT_SOCKETS=drop: then a restore "
               "finds it closed at the other end",
