@@ -9,6 +9,9 @@
 
 namespace gpuckpt {
 
+// Bytes of a part, from multiples of itself on; a power of two. Larger where a page is.
+constexpr uint64_t kSharedPart = 16 << 20;
+
 // In a job of several processes. Whether another process copies [start, end) of the object. If not,
 // this one does, and the others hear of it.
 bool copied_by_another(uint64_t dev, uint64_t ino, uint64_t start, uint64_t end);

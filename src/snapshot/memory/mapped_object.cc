@@ -229,7 +229,7 @@ bool MappedObject::copy(Capture* c, const Vma& v, uint64_t space, uint64_t offse
   const uint64_t dev = mapping_.device();
   // The processes of a job divide among them what all of them map; a restore writes whole pages.
   const uint64_t page = v.flags & kVmaHugetlb ? 1ull << (v.flags >> kVmaHugeShift) : kPage;
-  const uint64_t part = page > 16ull << 20 ? page : 16ull << 20;
+  const uint64_t part = page > kSharedPart ? page : kSharedPart;
   return c->look_at_rest(space, offset, end, [&](uint64_t at, uint64_t next) {
     for (uint64_t stop; at < next; at = stop) {
       stop = once && next - at > part ? (at + part) & ~(part - 1) : next;

@@ -6,6 +6,8 @@
 #include "base/procfs/memory_room.h"
 #include "base/syscall.h"
 #include "base/text/text.h"
+#include "snapshot/job/barrier.h"
+#include "snapshot/job/copied_parts.h"
 #include "snapshot/memory/own_memory.h"
 #include "snapshot/process/capture.h"
 
@@ -84,8 +86,10 @@ uint64_t Capture::eager_bytes() const {
 }
 
 // Shared memory, and huge pages of the pool. One process of a job copies what several have mapped:
-// each expects its share. There is address space for all of it and more, as what only others have
-// touched is not in this one's page tables, and a piece does not lie in two chunks.
+// each expects its share, in whole parts: of 64 processes a part that is not prepared to its end is
+// half a gigabyte whose pages come in the stop. There is address space for all of it and more, as
+// what only others have touched is not in this one's page tables, and a piece does not lie in two
+// chunks.
 void Capture::expect_eager() {
   constexpr uint32_t kNeverCopied = +kSmapsDevice | +kVmaNeverWrite;
   constexpr uint64_t kWorthIt = 4ull << 20;
@@ -93,9 +97,10 @@ void Capture::expect_eager() {
   for (const SmapsRange& r : pages.smaps)
     if ((r.permissions & kSmapsShared || r.flags & kSmapsHugetlb) && !(r.flags & kNeverCopied))
       bytes += r.present_bytes, share += r.share_bytes;
-  if (share < kWorthIt || share > eager_left || share > memory_room().left / 4 || eager_chunks)
-    return;
-  eager_chunk[0] = scratch_map(2 * bytes);
+  if (share < kWorthIt) return;
+  if (job_barrier.active()) share = (share + kSharedPart - 1) & ~(kSharedPart - 1);
+  if (share > eager_left || share > memory_room().left / 4 || eager_chunks) return;
+  eager_chunk[0] = scratch_map(2 * (bytes > share ? bytes : share));
   if (!eager_chunk[0]) return;
   eager_chunks = 1;
   eager_used = 0;
