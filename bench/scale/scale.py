@@ -4,17 +4,18 @@
     bench/scale/scale.py BUILD [--kinds mappings,threads] [--rounds 3] [--most 1000] [--work DIR] [--json FILE]
 
 A program (grow.cc) has N of one kind of thing; it is snapshot twice, killed, restored, and asked whether all of them are there.
-Shown for each N: the stall and the whole snapshot (the second one, of a program that a snapshot knows already), the time of the restore
+A restore reads from the disk, as after a boot. Shown for each N: the stall and the whole snapshot (the second one, of a program that a snapshot knows already), the time of the restore
 until the program runs, the bytes of the manifest, and the most memory of ours: during the first snapshot (what it adds to the program, and the writer's), and of the
 command that restores. For snapshots, N is how many are in the store; listed and pruned
 are all of them. Larger programs (--most leaves them out) are measured once, not in rounds; memory that the machine does not have is left out. The last line of a kind is the exponent of the growth between the two largest N, without what the smallest one costs:
-1 is linear. Medians.
+1 is linear. Medians. `machine_ms`: what one thread takes, right before the restore, to read the store from the disk and to write as much fresh memory.
 
 `beyond` extends what was measured by the line through the two largest N: what a program of such a size would cost by these figures.
 """
 import argparse
 import json
 import math
+import mmap
 import os
 import resource
 import shutil
@@ -24,6 +25,9 @@ import sys
 import tempfile
 import threading
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "host"))
+from run import let_go_of_cache, warm_memory  # noqa: E402
 
 POINTS = {
     "memory": [16, 64, 256, 1024, 4096, 16384],
@@ -35,9 +39,16 @@ POINTS = {
     "allocations": [100, 1000, 10000, 100000, 1000000],
     "snapshots": [10, 100, 1000, 10000],
 }
-MEASURED = ["stall_ms", "snapshot_ms", "restore_ms", "snapshot_mib", "restore_mib", "manifest_bytes"]
+MEASURED = ["stall_ms", "snapshot_ms", "restore_ms", "machine_ms", "snapshot_mib", "restore_mib", "manifest_bytes"]
 ONCE = 10000  # from here on one round
+# MiB that a restore takes of fresh memory for each of a kind.
+RESTORED = {"memory": 1, "device": 2, "allocations": 1 / 256}
 OF_STORES = ["stall_ms", "snapshot_ms", "restore_ms", "list_ms", "prune_ms", "manifest_bytes"]
+
+
+def measured(kind):
+    """What is measured of a kind; `machine_ms`: what the machine alone takes for what a restore moves, where it moves much."""
+    return OF_STORES if kind == "snapshots" else [name for name in MEASURED if name != "machine_ms" or kind in RESTORED]
 
 
 def read_file(path):
@@ -51,6 +62,25 @@ def status_mib(pid, field):
         return next(int(line.split()[1]) / 1024 for line in read_file(f"/proc/{pid}/status").splitlines() if line.startswith(field + ":"))
     except (OSError, StopIteration):
         return 0
+
+
+def machine_alone(store, mib):
+    """Milliseconds that one thread takes to read a store from the disk, past the page cache, and to write as much fresh memory as a restore of it takes."""
+    mib = max(1, int(mib))
+    warm_memory(mib)
+    began = time.monotonic()
+    room = mmap.mmap(-1, 4 << 20)
+    for folder, _, names in os.walk(store):
+        for name in names:
+            fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_DIRECT)
+            while os.readv(fd, [room]) == len(room):
+                pass
+            os.close(fd)
+    room.close()
+    memory = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+    took = (time.monotonic() - began) * 1000
+    memory.close()
+    return took
 
 
 class WriterMemory(threading.Thread):
@@ -86,7 +116,7 @@ class WriterMemory(threading.Thread):
 
 class Program:
     def __init__(self, o, kind, n, work):
-        self.o, self.build, self.work, self.n = o, os.path.abspath(o.build), work, n
+        self.o, self.build, self.work, self.kind, self.n = o, os.path.abspath(o.build), work, kind, n
         self.store = f"{work}/store"
         env = {k: v for k, v in os.environ.items() if not k.startswith("GPUCKPT_")}
         env["GPUCKPT_LOG"] = "error"
@@ -138,6 +168,10 @@ class Program:
         for path in (status, pid_file):
             if os.path.exists(path):
                 os.unlink(path)
+        let_go_of_cache(self.store)
+        mib = self.n * RESTORED.get(self.kind, 0)
+        self.machine_ms = machine_alone(self.store, mib) if mib else 0
+        warm_memory(mib + 64)
         began = time.monotonic()
         command = [f"{self.build}/bin/gpuckpt", "restore", f"{self.store}@{tag}", "--status-file", status, "--pid-file", pid_file]
         self.p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -164,8 +198,9 @@ def measure(o, kind, n, work):
         p.answer()
         p.end()
         restored = p.restore("second")
-        return {"stall_ms": stall, "snapshot_ms": took, "restore_ms": restored, "snapshot_mib": ours, "restore_mib": p.restore_mib,
-                "manifest_bytes": p.manifest_bytes()}
+        figures = {"stall_ms": stall, "snapshot_ms": took, "restore_ms": restored, "machine_ms": p.machine_ms, "snapshot_mib": ours, "restore_mib": p.restore_mib,
+                   "manifest_bytes": p.manifest_bytes()}
+        return {name: figures[name] for name in measured(kind)}
     finally:
         p.end()
 
@@ -222,7 +257,7 @@ def main():
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors", flush=True)
     everything = {}
     for kind in o.kinds.split(","):
-        names = OF_STORES if kind == "snapshots" else MEASURED
+        names = measured(kind)
         points = [n for n in POINTS[kind] if n <= o.most]
         if kind == "descriptors":  # a restore needs twice as many
             room = resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 400
