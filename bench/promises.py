@@ -68,18 +68,16 @@ def of_jobs(data):
 
 
 def of_growth(data):
-    worst = {}
+    """Of each kind the figure that is nearest to its limit, or farthest beyond it."""
     for kind, of in data["kinds"].items():
-        for name, exponent in of["exponents"].items():
-            if exponent is not None and name.endswith("_ms") and name != "machine_ms" and exponent > worst.get(kind, (0, ""))[0]:
-                worst[kind] = (exponent, name[:-3])
-    for kind, (exponent, name) in worst.items():
-        words = f"growth with {kind}: the largest exponent is that of the {name.replace('_', ' ')}"
-        aim, limit = "not worse than n log n", NEARLY_LINEAR
-        machine = data["kinds"][kind]["exponents"].get("machine_ms")
-        if name == "restore" and machine and machine > limit:
-            aim, limit = f"not worse than n log n, or than the machine's disk and memory alone ({machine:.2f})", machine
-        yield row(words, aim, exponent, "", exponent <= limit)
+        exponents = {name: e for name, e in of["exponents"].items() if e is not None and name.endswith("_ms")}
+        machine = exponents.pop("machine_ms", 0)
+        limits = {name: max(NEARLY_LINEAR, machine) if name == "restore_ms" else NEARLY_LINEAR for name in exponents}
+        if not exponents:
+            continue
+        worst = max(exponents, key=lambda name: exponents[name] - limits[name])
+        aim = "not worse than n log n" + (f", or than the machine's memory alone ({machine:.2f})" if limits[worst] > NEARLY_LINEAR else "")
+        yield row(f"growth with {kind}: the exponent of the {worst[:-3].replace('_', ' ')}", aim, exponents[worst], "", exponents[worst] <= limits[worst])
 
 
 def table(rows):

@@ -42,13 +42,14 @@ uint8_t* map(size_t bytes) {
 
 using Count = std::function<size_t()>;
 
+// A quarter of the bytes is random: a machine has room for the program and what is stored of it.
 Count memory(size_t mib) {
   const size_t pages = mib << 8;
   uint64_t* at = reinterpret_cast<uint64_t*>(map(pages * kPage));
   uint64_t state = 88172645463325252ull;
   for (size_t i = 0; i < pages * kPage / 8; ++i) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    at[i] = i % 512 ? state & 0xffffffff : i;
+    at[i] = i % 512 ? state & 0xffff : i;
   }
   return [=] {
     size_t right = 0;

@@ -4,11 +4,11 @@
     bench/scale/scale.py BUILD [--kinds mappings,threads] [--rounds 3] [--most 1000] [--work DIR] [--json FILE]
 
 A program (grow.cc) has N of one kind of thing; it is snapshot twice, killed, restored, and asked whether all of them are there.
-A restore reads from the disk, as after a boot. Shown for each N: the stall and the whole snapshot (the second one, of a program that a snapshot knows already), the time of the restore
+A restore reads from the page cache. Shown for each N: the stall and the whole snapshot (the second one, of a program that a snapshot knows already), the time of the restore
 until the program runs, the bytes of the manifest, and the most memory of ours: during the first snapshot (what it adds to the program, and the writer's), and of the
 command that restores. For snapshots, N is how many are in the store; listed and pruned
 are all of them. Larger programs (--most leaves them out) are measured once, not in rounds; memory that the machine does not have is left out. The last line of a kind is the exponent of the growth between the two largest N, without what the smallest one costs:
-1 is linear. Medians. `machine_ms`: what one thread takes, right before the restore, to read the store from the disk and to write as much fresh memory.
+1 is linear. Medians. `machine_ms`: what one thread takes, right before the restore, to read the store from the page cache and to touch as much fresh memory.
 
 `beyond` extends what was measured by the line through the two largest N: what a program of such a size would cost by these figures.
 """
@@ -27,7 +27,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "host"))
-from run import let_go_of_cache, warm_memory  # noqa: E402
+from run import warm_memory  # noqa: E402
 
 POINTS = {
     "memory": [16, 64, 256, 1024, 4096, 16384],
@@ -65,21 +65,19 @@ def status_mib(pid, field):
 
 
 def machine_alone(store, mib):
-    """Milliseconds that one thread takes to read a store from the disk, past the page cache, and to write as much fresh memory as a restore of it takes."""
+    """Milliseconds that one thread takes to read a store, which is in the page cache, and to touch as much fresh memory as a restore of it takes."""
     mib = max(1, int(mib))
-    warm_memory(mib)
-    began = time.monotonic()
-    room = mmap.mmap(-1, 4 << 20)
-    for folder, _, names in os.walk(store):
-        for name in names:
-            fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_DIRECT)
-            while os.readv(fd, [room]) == len(room):
-                pass
-            os.close(fd)
-    room.close()
-    memory = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
-    took = (time.monotonic() - began) * 1000
-    memory.close()
+    for _ in range(2):  # the first time from the disk
+        warm_memory(mib)
+        began = time.monotonic()
+        for folder, _, names in os.walk(store):
+            for name in names:
+                with open(os.path.join(folder, name), "rb", buffering=0) as file:
+                    while file.read(4 << 20):
+                        pass
+        memory = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+        took = (time.monotonic() - began) * 1000
+        memory.close()
     return took
 
 
@@ -168,7 +166,6 @@ class Program:
         for path in (status, pid_file):
             if os.path.exists(path):
                 os.unlink(path)
-        let_go_of_cache(self.store)
         mib = self.n * RESTORED.get(self.kind, 0)
         self.machine_ms = machine_alone(self.store, mib) if mib else 0
         warm_memory(mib + 64)
