@@ -13,7 +13,7 @@
 namespace gpuckpt::process {
 
 inline constexpr uint64_t kFormatMagic = 0x31636f7270'6b6370ull;  // "pckproc1"; do not change
-inline constexpr uint32_t kFormatVersion = 10;
+inline constexpr uint32_t kFormatVersion = 11;
 
 enum RecordType : uint32_t {
   kRecHead = 1,              // Head
@@ -81,6 +81,7 @@ enum RecordType : uint32_t {
   kRecSemaphores = 61,     // SemaphoreSet, then u16 values[count], then i16 undo[count]: what the
                            // kernel would add to them at the end of this process (SEM_UNDO)
   kRecMessageQueue = 62,   // MessageQueue, then [count] TypedMessage with its bytes, padded to 8
+  kRecSocketPlace = 63,    // SocketPlace, then the path: of a Unix socket's file that was moved
 };
 
 struct RecordHead {
@@ -396,10 +397,12 @@ enum SocketFlags : uint32_t {
 struct Socket {
   uint32_t index, state;
   int32_t domain, type, protocol, backlog;
-  uint32_t peer;          // kSocketPair: its index; kSocketWaiting: how many wait before it
-  int32_t accepted;       // kSocketPair: it came out of this listening socket, -1: none of ours
-  uint32_t shut_down;     // 1 for receiving, 2 for sending
-  uint32_t mode;          // of the socket's file; 0: its name leads to no file, or to another one
+  uint32_t peer;       // kSocketPair: its index; kSocketWaiting: how many wait before it
+  int32_t accepted;    // kSocketPair: it came out of this listening socket, -1: none of ours
+  uint32_t shut_down;  // 1 for receiving, 2 for sending
+  // Of the socket's file; 0: its name leads to no file, or to another one, and none is known that
+  // leads there (kRecSocketPlace).
+  uint32_t mode;
   uint32_t owner, group;  // of the socket's file
   uint32_t flags;         // SocketFlags
   int32_t peer_pid;  // as SO_PEERCRED tells; of a listening socket: the process that called listen
@@ -425,6 +428,10 @@ struct GroupMembership {
 };
 struct SocketFilter {
   uint32_t socket;  // index
+  uint32_t reserved;
+};
+struct SocketPlace {
+  uint32_t socket;  // index; of a record before
   uint32_t reserved;
 };
 enum MessageFlags : uint32_t {

@@ -173,7 +173,7 @@ class Run:
         return process, self.restored[-1]
 
     def unknown_differences(self, before, after):
-        for difference in readback.differences(before, after):
+        for difference in readback.differences(before, after, self.feature in readback.COME_AND_GO):
             known = readback.reason(self.FOLDER, self.feature, difference)
             self.known.add(known)
             if known is None:

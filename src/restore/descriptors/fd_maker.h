@@ -123,6 +123,7 @@ class FdMaker {
   bool connect_by_name(int fd, const Image::Socket& to);
   void forget_asides();
   bool make_folder_of(const std::string& path);
+  bool move_name(const char* path, const std::string& place);
   bool shares_port(const Socket&) const;
 
   // socket_messages.cc

@@ -130,8 +130,12 @@ bool FdMaker::prepare_waiting() {
 }
 
 bool FdMaker::name_sockets() {
-  for (const Image::Socket& entry : image_.sockets)
-    if (!listener_of(entry.head) && !is_tcp_end(entry.head) && !name_socket(entry)) return false;
+  // A name from which a socket's file was moved may be another socket's by now.
+  for (const bool moved : {true, false})
+    for (const Image::Socket& entry : image_.sockets)
+      if (moved != entry.moved_to.empty() && !listener_of(entry.head) && !is_tcp_end(entry.head) &&
+          !name_socket(entry))
+        return false;
   for (const Image::Socket& entry : image_.sockets) {
     const Socket& s = entry.head;
     int none[2];

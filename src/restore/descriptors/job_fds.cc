@@ -140,10 +140,10 @@ class Merge {
       s.flags |= flags;
       s.peer = static_cast<uint32_t>(it->second);
     };
-    for (const auto& [s, options, groups, folder] : m.sockets)
+    for (const auto& [s, options, groups, folder, moved_to] : m.sockets)
       if (s.state == kSocketPair && s.peer < m.sockets.size())
         join(s.ino, m.sockets[s.peer].head.ino, s.flags);
-    for (const auto& [s, options, groups, folder] : m.sockets)
+    for (const auto& [s, options, groups, folder, moved_to] : m.sockets)
       if (s.state == kSocketWaiting && s.domain == AF_UNIX) {
         Socket& waiting = image.sockets[socket_.at(s.ino)].head;
         waiting.peer = s.peer;

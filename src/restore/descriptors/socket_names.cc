@@ -93,6 +93,13 @@ bool in_its_folder(const Image::Socket& s, const std::function<bool()>& body) {
   return within(s.folder, false, body);
 }
 
+bool connect_to_file(int fd, const Image::Socket& to) {
+  if (to.moved_to.empty()) return connect(fd, as_address(to.head.name), to.head.name_bytes) == 0;
+  sockaddr_un address{AF_UNIX, {}};
+  memcpy(address.sun_path, to.moved_to.data(), to.moved_to.size());
+  return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+}
+
 // Binds as with IP_FREEBIND, which is off before and after.
 template <typename Bind>
 bool bind_free(int fd, int domain, const Bind& bind_here) {
@@ -127,8 +134,7 @@ bool FdMaker::at_name(const Image::Socket& entry, const std::function<bool()>& b
 }
 
 bool FdMaker::connect_by_name(int fd, const Image::Socket& to) {
-  return at_name(to,
-                 [&] { return connect(fd, as_address(to.head.name), to.head.name_bytes) == 0; });
+  return at_name(to, [&] { return connect_to_file(fd, to); });
 }
 
 void FdMaker::forget_asides() {
@@ -151,27 +157,47 @@ bool FdMaker::make_folder_of(const std::string& path) {
   return true;
 }
 
+namespace {
+
 // The socket file of the killed program still exists. A name at which a process answers is left
 // alone.
+void remove_dead(const char* path, int type, const std::function<bool(int)>& connects) {
+  struct stat st;
+  if (lstat(path, &st) != 0 || !S_ISSOCK(st.st_mode)) return;
+  Fd probe(socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!connects(probe.get()) && errno == ECONNREFUSED) unlink(path);
+}
+
+}  // namespace
+
+// Moves a socket's file to where the program moved it, unless something else lies there.
+bool FdMaker::move_name(const char* path, const std::string& place) {
+  struct stat st;
+  const auto move = [&] { return rename(path, place.c_str()) == 0; };
+  const bool is_free = lstat(place.c_str(), &st) != 0;
+  if (is_free && (move() || (errno == ENOENT && make_folder_of(place) && move()))) return true;
+  const int why = is_free ? errno : EADDRINUSE;
+  unlink(path);
+  errno = why;
+  return false;
+}
+
 bool FdMaker::bind_unix(int fd, const Image::Socket& entry) {
   const Socket& s = entry.head;
   const char* path = path_of(s);
-  struct stat st;
-  if (*path && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode)) {
-    int probe = socket(AF_UNIX, s.type | SOCK_NONBLOCK, 0);
-    bool dead = connect(probe, as_address(s.name), s.name_bytes) != 0 && errno == ECONNREFUSED;
-    close(probe);
-    if (dead) unlink(path);
-  }
-  if (bind(fd, as_address(s.name), s.name_bytes) != 0 &&
-      !(*path && errno == ENOENT && make_folder_of(path) &&
-        bind(fd, as_address(s.name), s.name_bytes) == 0))
-    return false;
-  if (!*path) return true;
-  if ((s.owner != geteuid() || s.group != getegid()) && lchown(path, s.owner, s.group) != 0) {
+  const auto bind_here = [&] { return bind(fd, as_address(s.name), s.name_bytes) == 0; };
+  if (!*path) return bind_here();
+  remove_dead(path, s.type,
+              [&](int probe) { return connect(probe, as_address(s.name), s.name_bytes) == 0; });
+  const bool moved = !entry.moved_to.empty();
+  const char* place = moved ? entry.moved_to.c_str() : path;
+  if (moved) remove_dead(place, s.type, [&](int probe) { return connect_to_file(probe, entry); });
+  if (!bind_here() && !(errno == ENOENT && make_folder_of(path) && bind_here())) return false;
+  if (moved && !move_name(path, entry.moved_to)) return false;
+  if ((s.owner != geteuid() || s.group != getegid()) && lchown(place, s.owner, s.group) != 0) {
     // Only root may change the owner: the file stays this user's.
   }
-  chmod(path, s.mode & 07777);
+  chmod(place, s.mode & 07777);
   return true;
 }
 

@@ -1,6 +1,7 @@
 #include "restore/image/image.h"
 
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cstring>
@@ -91,6 +92,16 @@ void read_socket(const RecordHead& h, Payload& p, Image* out) {
     const auto o = p.take<SocketOption>();
     socket.options.push_back({o.level, o.name, p.padded_bytes(o.bytes)});
   }
+}
+
+void read_socket_place(const RecordHead&, Payload& p, Image* out) {
+  const auto place = p.take<SocketPlace>();
+  const std::string path = p.text();
+  if (place.socket >= out->sockets.size() || path.size() >= sizeof(sockaddr_un::sun_path)) {
+    p.ok = false;
+    return;
+  }
+  out->sockets[place.socket].moved_to = path;
 }
 
 void read_group(const RecordHead& h, Payload& p, Image* out) {
@@ -253,6 +264,7 @@ constexpr struct {
     {kRecFd, read_fd},
     {kRecPipe, append_with_bytes<&Image::pipes>},
     {kRecSocket, read_socket},
+    {kRecSocketPlace, read_socket_place},
     {kRecGroup, read_group},
     {kRecFilter, read_filter},
     {kRecMessage, read_message},

@@ -50,6 +50,7 @@ struct Image {
     std::vector<SocketOption> options;
     std::vector<GroupMembership> groups;
     std::string folder;  // the folder that a relative name belongs to; empty: the working directory
+    std::string moved_to;  // where its file was moved to; empty: it lies where the name says
   };
   std::vector<Socket> sockets;  // by index
   std::vector<std::pair<process::SocketFilter, std::vector<uint8_t>>> filters;

@@ -16,6 +16,7 @@
 #include "base/syscall.h"
 #include "snapshot/calls/app_signals.h"
 #include "snapshot/calls/borrowed_memory.h"
+#include "snapshot/calls/signal_stacks.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/interrupted_call.h"
 #include "snapshot/park/raw_thread.h"
@@ -152,7 +153,8 @@ void install(const Listened& l) {
   k.handler = reinterpret_cast<uint64_t>(handler);
   k.restorer = reinterpret_cast<uint64_t>(gpuckpt_sigreturn);
   bool its_own = has_handler(l.app);
-  uint64_t flags = its_own ? static_cast<uint64_t>(l.app.sa_flags) : SA_RESTART | SA_ONSTACK;
+  uint64_t flags =
+      its_own ? static_cast<uint64_t>(l.app.sa_flags) : SA_RESTART | signal_stack_flag();
   k.flags = SA_SIGINFO | kSaRestorer | (flags & (SA_RESTART | SA_ONSTACK));
   if (!its_own || l.snapshot_first) {
     k.mask = ~0ull;
@@ -251,6 +253,15 @@ void stop_listening_to_term() {
   int sig = l.signal.exchange(0);
   library.term_waits = 0;
   if (sig) real_sigaction()(sig, &l.app, nullptr);
+}
+
+void listen_on_own_stacks() {
+  const uint64_t mask = sys::sigprocmask_all();
+  actions_mutex.lock();
+  for (Listened& l : listened)
+    if (l.signal && is_ours_in_kernel(l.signal)) install(l);
+  actions_mutex.unlock();
+  sys::sigprocmask_set(mask);
 }
 
 unsigned ignore_what_program_ignores() {

@@ -52,8 +52,9 @@ void gpuckpt::find_wrapped_functions() {
 
 // The arguments stay where they are, however many there are. What is written below the stack
 // pointer is the number for eintr.h: libc's function pushes nothing before it makes the call. 54 is
-// setsockopt, 231 exit_group, 250 keyctl, 254 inotify_add_watch, 317 seccomp, 425 io_uring_setup,
-// 446 landlock_restrict_self; of prctl, 22 is PR_SET_SECCOMP, 59 PR_SET_SYSCALL_USER_DISPATCH.
+// setsockopt, 131 sigaltstack, 231 exit_group, 250 keyctl, 254 inotify_add_watch, 317 seccomp, 425
+// io_uring_setup, 446 landlock_restrict_self; of prctl, 22 is PR_SET_SECCOMP, 59
+// PR_SET_SYSCALL_USER_DISPATCH.
 asm(R"(
 .text
 .p2align 4
@@ -65,6 +66,8 @@ syscall:
     je gpuckpt_io_uring_setup
     cmp $317, %rdi
     je gpuckpt_seccomp
+    cmp $131, %rdi
+    je gpuckpt_sigaltstack
     cmp $231, %rdi
     je gpuckpt_exit_group
     cmp $250, %rdi

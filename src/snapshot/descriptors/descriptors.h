@@ -69,6 +69,7 @@ struct FdTable {
   bool kcmp_works = true;  // else: every description is compared
   bool in_turn = false;    // of the job's processes: what is listed is noted for the others
   OutsideConnections outside{};
+  uint32_t moved_names = 0;                // of Unix sockets that were searched for
   bool drop_outside = false;               // connections to other processes come back closed
   ConnectionTable* connections = nullptr;  // of all processes of the snapshot
   enum class Known { kUnknown, kNo, kYes } upper_protocols{};  // has the kernel any of TCP's (TLS)?
@@ -81,7 +82,10 @@ struct FdTable {
   }* pipe = nullptr;  // [kMostPipes]
   struct SocketSeen {
     uint64_t ino, peer;  // peer's inode, 0: gone or not accepted yet; ~0: not known
-    uint32_t name_ino;   // of the file that a Unix socket's name was bound to; 0: not known
+    // Of the file that a Unix socket's name was bound to: its inode, 0: not known; its device as
+    // the kernel has it; and where it lies by now, where it was moved. "": not moved, or not found.
+    uint32_t name_ino, name_dev;
+    char moved_to[108];
     int fd;
     bool asked;  // sock_diag has told of it
     // Of a listening Unix socket: how many connections it has not accepted whose other end is

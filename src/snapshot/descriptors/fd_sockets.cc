@@ -14,6 +14,8 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 
 #include <atomic>
@@ -22,6 +24,7 @@
 #include "base/text/text.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
+#include "snapshot/descriptors/hard_link.h"
 #include "snapshot/descriptors/sockets.h"
 #include "snapshot/descriptors/tcp_ends.h"
 #include "snapshot/descriptors/unreadable_options.h"
@@ -129,17 +132,48 @@ void note_credentials(int fd, Socket* s) {
   s->peer_pid = peer.pid, s->peer_uid = peer.uid, s->peer_gid = peer.gid;
 }
 
+bool file_at(const char* path, struct stat* st) {
+  return !sys::failed(
+      sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(path), sys::ptr(st), AT_SYMLINK_NOFOLLOW));
+}
+
+// A server that others may not find half ready binds a name of its own, and gives the file its name
+// when it listens (haproxy).
+bool find_moved(FdTable* t, FdTable::SocketSeen* seen, struct stat* st) {
+  constexpr uint32_t kMostSearches = 32;  // 2 ms of the stop each, where nothing is found
+  const Socket& s = seen->s;
+  const bool is_end =
+      s.type != SOCK_DGRAM && s.state != kSocketListening && s.state != kSocketBound;
+  if (is_end || !seen->name_ino || !seen->name_dev || t->moved_names++ >= kMostSearches)
+    return false;
+  char path[4097], folder[3800] = "";
+  const auto* name = reinterpret_cast<const char*>(s.name) + 2;
+  if (*name != '/' &&
+      (sys::failed(sys::call(SYS_getcwd, sys::ptr(folder), sizeof(folder))) || folder[0] != '/'))
+    return false;
+  format(path, sizeof(path), "%s%s%s", folder, folder[0] ? "/" : "", name);
+  // The kernel's own form of the device's numbers.
+  struct stat file {};
+  file.st_ino = seen->name_ino;
+  file.st_dev = makedev(seen->name_dev >> 20, seen->name_dev & 0xfffff);
+  if (!find_hard_link(path, sizeof(path), file, LinkSearch::kNumber) || !file_at(path, st) ||
+      !S_ISSOCK(st->st_mode) || length(path) >= sizeof(seen->moved_to))
+    return false;
+  copy(seen->moved_to, sizeof(seen->moved_to), path);
+  return true;
+}
+
 // Whose file is at the place that the name says? Another one when the name was removed and given
 // again.
-void note_file(FdTable::SocketSeen* seen) {
+void note_file(FdTable* t, FdTable::SocketSeen* seen) {
   Socket& s = seen->s;
   s.mode = 0;
+  seen->moved_to[0] = 0;
+  if (s.domain != AF_UNIX || s.name_bytes <= 3 || !s.name[2]) return;
   struct stat st;
-  if (s.domain != AF_UNIX || s.name_bytes <= 3 || !s.name[2] ||
-      sys::failed(sys::call(SYS_newfstatat, AT_FDCWD, sys::ptr(s.name + 2), sys::ptr(&st),
-                            AT_SYMLINK_NOFOLLOW)) ||
-      (seen->name_ino && seen->name_ino != static_cast<uint32_t>(st.st_ino)))
-    return;
+  const bool there = file_at(reinterpret_cast<const char*>(s.name) + 2, &st) &&
+                     (!seen->name_ino || seen->name_ino == static_cast<uint32_t>(st.st_ino));
+  if (!there && !find_moved(t, seen, &st)) return;
   s.mode = st.st_mode, s.owner = st.st_uid, s.group = st.st_gid;
 }
 
@@ -211,7 +245,7 @@ bool join_datagram(FdTable* t, FdTable::SocketSeen* seen, const FdTable::SocketS
 bool join_unix(FdTable* t, FdTable::SocketSeen* seen) {
   Socket& s = seen->s;
   s.shut_down = seen->shut_down;
-  note_file(seen);
+  note_file(t, seen);
   if (s.state == kSocketListening) return nothing_lies_unseen(t, *seen);
   if (s.state != kSocketPair) return true;
   const FdTable::SocketSeen* peer = seen->peer ? t->socket_of(seen->peer) : nullptr;
@@ -364,10 +398,20 @@ FdTable::SocketSeen* FdTable::socket_of(uint64_t inode) {
 
 namespace {
 
+bool put_place(FdTable* t, const FdTable::SocketSeen& seen) {
+  if (!seen.moved_to[0]) return true;
+  const SocketPlace head{seen.s.index, 0};
+  t->r->begin(kRecSocketPlace);
+  t->r->add(&head, sizeof(head));
+  t->r->add_text(seen.moved_to);
+  t->r->end();
+  return true;
+}
+
 bool put_one(FdTable* t, const FdTable::SocketSeen& seen, const SocketOptions& options) {
   return allows_unreadable_options(t, seen.fd, seen.ino) && note_lost(t, seen) &&
-         put_socket(t, seen, options) && (!options.filter || put_filter(t, seen)) &&
-         put_groups(t, seen);
+         put_socket(t, seen, options) && put_place(t, seen) &&
+         (!options.filter || put_filter(t, seen)) && put_groups(t, seen);
 }
 
 // A socket has about a hundred options, each to be asked for by itself.

@@ -109,6 +109,7 @@ void note_unix(FdTable* t, uint32_t i, uint16_t type, const char* value, uint32_
       break;
     case UNIX_DIAG_VFS:
       seen.name_ino = load<uint32_t>(value);
+      seen.name_dev = load<uint32_t>(value + 4);
       break;
     case UNIX_DIAG_ICONS:
       note_waiting(t, i, value, bytes / 4);

@@ -1,4 +1,5 @@
 #include "snapshot/park/park.h"
+#include "snapshot/calls/signal_stacks.h"
 
 #include <asm/prctl.h>
 #include <signal.h>
@@ -264,7 +265,7 @@ bool Parking::begin() {
   ++phase, ++first_phase;
 
   sys::Sigaction mine{reinterpret_cast<uint64_t>(park_handler),
-                      SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000,
+                      SA_SIGINFO | SA_RESTART | signal_stack_flag() | 0x04000000,
                       reinterpret_cast<uint64_t>(gpuckpt_sigreturn), ~0ull};
   sys::Sigaction old{};
   sys::sigaction(kParkSignal, &mine, &old);

@@ -24,6 +24,7 @@
 #include "snapshot/calls/fork_pause.h"
 #include "snapshot/calls/libc_wrappers.h"
 #include "snapshot/calls/semaphore_undo.h"
+#include "snapshot/calls/signal_stacks.h"
 #include "snapshot/control/control_groups.h"
 #include "snapshot/control/inherited.h"
 #include "snapshot/control/state.h"
@@ -49,7 +50,7 @@ constinit Library library{};
 namespace {
 
 constexpr uint64_t kTimerCookie = 0x67636b70'74696d65;
-constexpr uint64_t kSaFlags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | 0x04000000 /* SA_RESTORER */;
+constexpr uint64_t kSaFlags = SA_SIGINFO | SA_RESTART | 0x04000000 /* SA_RESTORER */;
 
 sys::Sigaction
     chained;  // the handler of signal 32 before ours (glibc's cancellation); handler 0: none
@@ -206,7 +207,7 @@ bool wake_coordinator(uint32_t reason) {
 }
 
 void install_wake_handler() {
-  sys::Sigaction mine{reinterpret_cast<uint64_t>(wake_handler), kSaFlags,
+  sys::Sigaction mine{reinterpret_cast<uint64_t>(wake_handler), kSaFlags | signal_stack_flag(),
                       reinterpret_cast<uint64_t>(gpuckpt_sigreturn), ~0ull};
   sys::Sigaction now{};
   sys::sigaction(wire::kWakeSignal, nullptr, &now);

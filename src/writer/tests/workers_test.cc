@@ -108,20 +108,21 @@ TEST_CASE("a writer that waits for its disk is not starved") {
   setenv("GPUCKPT_WRITER_THREADS", "2", 1);
   unsetenv("GPUCKPT_WRITER_NICE");
   using namespace std::chrono_literals;
-  std::atomic<int64_t> late_ns{0};
-  const auto read_slowly = [&] {
-    const auto begin = std::chrono::steady_clock::now();
-    std::this_thread::sleep_for(20ms);
-    const std::chrono::nanoseconds late = std::chrono::steady_clock::now() - begin - 20ms;
-    late_ns += late.count();
-  };
   const int usual = priority_of_thread();
-  const std::vector<int> seen = priorities_of_pieces(false, 160, read_slowly);
-  if (late_ns > std::chrono::nanoseconds(250ms).count()) {
-    WARN("not checked: it waited for a processor, too, as other work kept the machine busy");
+  // On a busy machine it waits for a processor, too, and may take it: that says nothing.
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    std::atomic<int64_t> late_ns{0};
+    const std::vector<int> seen = priorities_of_pieces(false, 160, [&] {
+      const auto begin = std::chrono::steady_clock::now();
+      std::this_thread::sleep_for(20ms);
+      const std::chrono::nanoseconds late = std::chrono::steady_clock::now() - begin - 20ms;
+      late_ns += late.count();
+    });
+    if (late_ns > std::chrono::nanoseconds(250ms).count()) continue;
+    for (int priority : seen) CHECK(priority > usual);
     return;
   }
-  for (int priority : seen) CHECK(priority > usual);
+  WARN("not checked: other work kept the machine busy all the time");
 }
 
 TEST_CASE("work for a program that waits is done at the usual priority") {
