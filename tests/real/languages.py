@@ -1,4 +1,5 @@
 """Programs in many languages (programs/languages): how each is built and started, all with STEPS and PACE_MS."""
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -18,12 +19,12 @@ INTERPRETED = {
     "sbcl": ["sbcl", "--script", "steps.lisp"],
     "php": ["php", "steps.php"],
 }
-# The compiler, its options without -o PROGRAM, and what starts the program.
+# The source, the compiler with its options, of which the last names the program, and what starts that.
 COMPILED = {
-    "mono": (["mcs", "Steps.cs"], "-out:", ["mono"]),
-    "haskell": (["ghc", "-O", "-threaded", "-rtsopts", "-with-rtsopts=-N2", "steps.hs"], "-o", []),
-    "ocaml": (["ocamlopt", "-I", "+unix", "unix.cmxa", "steps.ml"], "-o", []),
-    "rust": (["rustc", "-O", "steps.rs"], "-o", []),
+    "mono": ("Steps.cs", ["mcs", "-out:"], ["mono"]),
+    "haskell": ("steps.hs", ["ghc", "-O", "-threaded", "-rtsopts", "-with-rtsopts=-N2", "-o"], []),
+    "ocaml": ("steps.ml", ["ocamlopt", "-I", "+unix", "unix.cmxa", "-o"], []),
+    "rust": ("steps.rs", ["rustc", "-O", "-o"], []),
 }
 # SIGUSR1 is theirs: it ends them.
 OWN_SIGNAL = {"ruby", "r", "php"}
@@ -35,16 +36,15 @@ def found(program):
     return shutil.which(program, path=PATH)
 
 
-def built(name, command, out_option, folder):
-    """Compiles in a folder of its own, as some compilers write beside the source."""
-    source = SOURCES / command[-1]
-    work = folder / f"{name}-program"
-    program = work / "program"
+def built(source, folder, command, **env):
+    """The program that `command`, with -o PROGRAM and the source behind it, makes in a folder of its own: some compilers write beside the source."""
+    work = folder / f"{source.stem}-program"
+    program = work / source.stem.lower()
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         work.mkdir(parents=True, exist_ok=True)
         copy = shutil.copy(source, work)
-        out = [f"{out_option}{program}"] if out_option.endswith(":") else [out_option, program]
-        subprocess.run([found(command[0]), *command[1:-1], *out, copy], cwd=work, check=True, stdout=subprocess.DEVNULL)
+        out = [f"{command[-1]}{program}"] if command[-1].endswith(":") else [command[-1], program]
+        subprocess.run([*command[:-1], *out, copy], cwd=work, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **env})
     return program
 
 
@@ -57,7 +57,7 @@ def command_of(name, folder, steps, pace):
         interpreter, *options, source = INTERPRETED[name]
         interpreter = found(interpreter)
         return interpreter and [interpreter, *options, SOURCES / source, steps, pace]
-    compiler, out_option, starter = COMPILED[name]
+    source, compiler, starter = COMPILED[name]
     if not all(found(p) for p in (compiler[0], *starter)):
         return None
-    return [*(found(p) for p in starter), built(name, compiler, out_option, folder), steps, pace]
+    return [*(found(p) for p in starter), built(SOURCES / source, folder / name, [found(compiler[0]), *compiler[1:]]), steps, pace]

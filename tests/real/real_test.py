@@ -4,7 +4,7 @@
 One run of the program is snapshotted --count times and killed. Then every snapshot is restored, the youngest first (its output file
 is put back to where it was each time), until it has written some lines more; the first and the last one to the end. What the
 file holds must be what an undisturbed run writes, to the last bit. Programs that overwrite files in place are stopped by each
-snapshot, restored, stopped by the next, and compared in the end. Servers (servers.py) are asked what they know.
+snapshot, restored, stopped by the next, and compared in the end. Servers (servers.py, daemons.py) are asked what they know.
 
 A program that is not on this machine is skipped (exit 77). --python names the interpreter that has PyTorch, or the packages that
 programs/packages.py uses; --site a folder of packages for it.
@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+import daemons  # noqa: E402
 import harness  # noqa: E402
 import languages  # noqa: E402
 import servers  # noqa: E402
@@ -31,6 +32,7 @@ sys.path.insert(0, str(PROGRAMS))
 from packages import PACKAGES  # noqa: E402
 # They overwrite their files.
 IN_PLACE = {"sqlite_writer"}
+SERVERS = servers.SERVERS | daemons.DAEMONS
 # SIGUSR1 is theirs.
 OWN_SIGNAL = {"erlang", "make"} | languages.OWN_SIGNAL
 
@@ -45,13 +47,8 @@ def has_module(python, module, site=None):
 
 
 def built_go(go, tools):
-    program = tools.build / "tests" / "real" / "goroutines"
-    source = PROGRAMS / "goroutines.go"
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
-        program.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([go, "build", "-o", program, source], check=True, env={**os.environ, "GOCACHE": str(program.parent / "go"),
-                                                                              "GO111MODULE": "off", "CGO_ENABLED": "1"})
-    return program
+    folder = tools.build / "tests" / "real"
+    return languages.built(PROGRAMS / "goroutines.go", folder, [go, "build", "-o"], GOCACHE=str(folder / "go"), GO111MODULE="off", CGO_ENABLED="1")
 
 
 def command_of(name, tools, options, steps, pace):
@@ -276,8 +273,10 @@ def pgbench(tools, options):
 
 
 def serve(tools, options):
-    kind = servers.SERVERS[options.program]
+    kind = SERVERS[options.program]
     user = options.user
+    if kind.needs_user is False and user is not None:
+        raise Skipped(f"{options.program} is for root")
     if kind.needs_user and user is None:
         user = harness.NOBODY
     with harness.Session(tools, options.seed, user) as session:
@@ -344,7 +343,7 @@ def main():
             redis(tools, options)
         elif options.program == "pgbench":
             pgbench(tools, options)
-        elif options.program in servers.SERVERS:
+        elif options.program in SERVERS:
             serve(tools, options)
         elif options.program == "chromium":
             chromium(tools, options)

@@ -70,6 +70,7 @@ def kill_all(process, pid):
 
 class Server:
     in_place = False  # it overwrites its files
+    own_signal = False  # SIGUSR1 is its own
     needs_user = None  # True: refuses to run as root; False: only as root
 
     def __init__(self, session):
@@ -88,6 +89,10 @@ class Server:
 
     def prepare(self):
         """Before the first start."""
+
+    def options(self):
+        """Of `gpuckpt run`."""
+        return []
 
     def work(self):
         """One piece of work, remembered by the server where it remembers anything."""
@@ -371,7 +376,7 @@ SERVERS = {"nginx": Nginx, "php_fpm": PhpFpm, "postgres": PostgreSQL, "mariadb":
 def serve(session, server, count):
     """`count` rounds; how many were right."""
     server.prepare()
-    process = session.run(server.command(), GPUCKPT_USERS="trust")
+    process = session.run(server.command(), options=[*server.options(), *(["--signal", "none"] if server.own_signal else [])], GPUCKPT_USERS="trust")
     pid, choice = process.pid, session.random
     server.wait(process)
     for number in range(1, count + 1):
@@ -384,7 +389,7 @@ def serve(session, server, count):
             session.finish(process)
             snapshot, remembered = "latest", server.told
         else:
-            snapshot, remembered = session.snapshot(process, choice.choice(["signal", "cli"]), pid), server.told
+            snapshot, remembered = session.snapshot(process, "cli" if server.own_signal else choice.choice(["signal", "cli"]), pid), server.told
             for _ in range(choice.randint(0, 4)):
                 server.work()
             kill_all(process, pid)
