@@ -210,8 +210,10 @@ KNOWN = {
         (r"terminal_background|terminal_stopped|stopped|stop_unnoticed|shell_jobs", r"thread \d+ status SigBlk: ", "a stopped process is still in the library, which blocks signals"),
     ],
 }
-# Programs whose threads, processes, mappings or counters change while they wait.
-NEVER_STILL = {"thread_churn", "spawn_storm", "tcp_accept_queue", "memory_not_forked", "memory_policy_new", "fd_timerfd", "timer_posix", "flighty", "shared_short_lived", "supervisor"}
+# Programs whose threads, mappings or counters change while they wait.
+NEVER_STILL = {"thread_churn", "spawn_storm", "tcp_accept_queue", "memory_not_forked", "memory_policy_new", "fd_timerfd", "timer_posix", "supervisor"}
+# Programs whose processes end, and start new ones, while they wait: the others are compared.
+COME_AND_GO = {"flighty", "shared_short_lived"}
 
 
 def readings(read_all, rounds=10, pause_s=0.05):
@@ -223,16 +225,18 @@ def readings(read_all, rounds=10, pause_s=0.05):
         yield read_all()
 
 
-def thread_of(name):
-    match = re.match(r"(process \d+ )?thread \d+ ", name)
-    return match.group() if match else None
+def owner_of(name, come_and_go):
+    """The thread that a member of the comparison is of; the process, where processes `come_and_go`. None: neither."""
+    match = re.match(r"(process \d+ )?(thread \d+ )?", name)
+    return match[1] if come_and_go and match[1] else match[0] if match[2] else None
 
 
 # Threads that end, and new ones, are the program's business: one that is lost is missed by its program.
-def differences(before, after):
-    known = [{thread_of(name) for name in state} for state in (before, after)]
+def differences(before, after, come_and_go=False):
+    known = [{owner_of(name, come_and_go) for name in state} for state in (before, after)]
     for name in sorted(before.keys() | after.keys()):
-        if thread_of(name) and thread_of(name) not in known[0] & known[1]:
+        owner = owner_of(name, come_and_go)
+        if owner and owner not in known[0] & known[1]:
             continue
         was, now = before.get(name), after.get(name)
         if was != now:
