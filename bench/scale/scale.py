@@ -67,18 +67,22 @@ def status_mib(pid, field):
 def machine_alone(store, mib):
     """Milliseconds that one thread takes to read a store, which is in the page cache, and to touch as much fresh memory as a restore of it takes."""
     mib = max(1, int(mib))
-    for _ in range(2):  # the first time from the disk
-        warm_memory(mib)
-        began = time.monotonic()
-        for folder, _, names in os.walk(store):
-            for name in names:
-                with open(os.path.join(folder, name), "rb", buffering=0) as file:
-                    while file.read(4 << 20):
-                        pass
-        memory = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
-        took = (time.monotonic() - began) * 1000
-        memory.close()
+    read_all(store)  # the first time from the disk
+    warm_memory(mib)
+    began = time.monotonic()
+    read_all(store)
+    memory = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+    took = (time.monotonic() - began) * 1000
+    memory.close()
     return took
+
+
+def read_all(folder):
+    for at, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(at, name), "rb", buffering=0) as file:
+                while file.read(4 << 20):
+                    pass
 
 
 class WriterMemory(threading.Thread):
@@ -261,7 +265,7 @@ def main():
             points = sorted({min(n, room) for n in points})
         if kind == "memory":  # the program, and room for its snapshot and its restore
             room = next(int(line.split()[1]) >> 10 for line in read_file("/proc/meminfo").splitlines() if line.startswith("MemAvailable:"))
-            points = [n for n in points if n * 1.3 < room]
+            points = [n for n in points if n * 1.27 < room]
         rows = []
         print(f"\n{kind:>12} " + " ".join(f"{name:>16}" for name in names))
         for n in points:
