@@ -5,22 +5,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from servers import Server, found, free_port, workers_user
-
-
-def ask(address, question, is_whole, kind=socket.AF_INET):
-    """Sends one question by a connection of its own; the answer, which ends with the connection or when it `is_whole`."""
-    with socket.socket(kind) as s:
-        s.settimeout(5)
-        s.connect(address)
-        s.sendall(question)
-        answer = b""
-        while not is_whole(answer):
-            more = s.recv(65536)
-            if not more:
-                break
-            answer += more
-        return answer
+from servers import Server, WebServer, ask, found, free_port, workers_user
 
 
 def name_question(name):
@@ -38,27 +23,6 @@ def address_of(name, port):
     if struct.unpack(">H", answer[6:8])[0] != 1:
         raise OSError(f"no answer of one address: {answer!r}")
     return socket.inet_ntoa(answer[-4:])
-
-
-class WebServer(Server):
-    """Answers with a page. It remembers nothing but its configuration: the answers must stay right."""
-
-    def prepare(self):
-        self.program = found(*self.PROGRAMS)
-        self.port = free_port()
-        (self.folder / "page").write_text("".join(f"line {i}\n" for i in range(5000)))
-        (self.folder / "conf").write_text(self.configuration())
-
-    def work(self):
-        page = (self.folder / "page").read_bytes()
-        answer = ask(("127.0.0.1", self.port), b"GET /page HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n", lambda _: False)
-        if not answer.endswith(page):
-            raise OSError(f"{len(answer)} bytes, not the page: {answer[:100]}")
-
-    def known(self):
-        for _ in range(10):
-            self.work()
-        return self.told
 
 
 class Apache(WebServer):

@@ -68,6 +68,21 @@ def kill_all(process, pid):
     process.wait(30)
 
 
+def ask(address, question, is_whole, kind=socket.AF_INET):
+    """Sends one question by a connection of its own; the answer, which ends with the connection or when it `is_whole`."""
+    with socket.socket(kind) as s:
+        s.settimeout(5)
+        s.connect(address)
+        s.sendall(question)
+        answer = b""
+        while not is_whole(answer):
+            more = s.recv(65536)
+            if not more:
+                break
+            answer += more
+        return answer
+
+
 class Server:
     in_place = False  # it overwrites its files
     own_signal = False  # SIGUSR1 is its own
@@ -113,37 +128,44 @@ class Server:
                 time.sleep(0.05)
 
 
-class Nginx(Server):
-    """A master and two workers, which as root are another user's. It remembers nothing but its configuration: the answers must
-    stay right."""
+class WebServer(Server):
+    """Answers with a page. It remembers nothing but its configuration: the answers must stay right."""
 
     def prepare(self):
-        self.program = found("nginx")
+        self.program = found(*self.PROGRAMS)
         self.port = free_port()
         (self.folder / "page").write_text("".join(f"line {i}\n" for i in range(5000)))
-        user = f"user {workers_user()};" if self.session.user is None else ""
-        (self.folder / "nginx.conf").write_text(f"""daemon off; master_process on; worker_processes 2; {user} pid {self.folder}/pid;
-error_log {self.folder}/error.log;
-events {{ worker_connections 64; }}
-http {{ access_log {self.folder}/access.log; client_body_temp_path {self.folder}/body; proxy_temp_path {self.folder}/proxy;
-fastcgi_temp_path {self.folder}/fcgi; uwsgi_temp_path {self.folder}/uwsgi; scgi_temp_path {self.folder}/scgi;
-server {{ listen 127.0.0.1:{self.port}; root {self.folder}; }} }}
-""")
-
-    def command(self):
-        return [self.program, "-p", self.folder, "-c", self.folder / "nginx.conf"]
+        (self.folder / "conf").write_text(self.configuration())
 
     def work(self):
-        with socket.create_connection(("127.0.0.1", self.port), 5) as s:
-            s.sendall(b"GET /page HTTP/1.0\r\n\r\n")
-            answer = b"".join(iter(lambda: s.recv(65536), b""))
-        if not answer.endswith((self.folder / "page").read_bytes()):
+        page = (self.folder / "page").read_bytes()
+        answer = ask(("127.0.0.1", self.port), b"GET /page HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n", lambda _: False)
+        if not answer.endswith(page):
             raise OSError(f"{len(answer)} bytes, not the page: {answer[:100]}")
 
     def known(self):
         for _ in range(10):
             self.work()
         return self.told
+
+
+class Nginx(WebServer):
+    """A master and two workers, which as root are another user's."""
+
+    PROGRAMS = ("nginx",)
+
+    def configuration(self):
+        user = f"user {workers_user()};" if self.session.user is None else ""
+        return f"""daemon off; master_process on; worker_processes 2; {user} pid {self.folder}/pid;
+error_log {self.folder}/error.log;
+events {{ worker_connections 64; }}
+http {{ access_log {self.folder}/access.log; client_body_temp_path {self.folder}/body; proxy_temp_path {self.folder}/proxy;
+fastcgi_temp_path {self.folder}/fcgi; uwsgi_temp_path {self.folder}/uwsgi; scgi_temp_path {self.folder}/scgi;
+server {{ listen 127.0.0.1:{self.port}; root {self.folder}; }} }}
+"""
+
+    def command(self):
+        return [self.program, "-p", self.folder, "-c", self.folder / "conf"]
 
 
 class PhpFpm(Server):
@@ -178,11 +200,8 @@ pm.max_children = 2
 
         values = {"SCRIPT_FILENAME": str(self.folder / "sum.php"), "REQUEST_METHOD": "GET", "QUERY_STRING": query}
         pairs = b"".join(bytes([len(k), len(v)]) + k.encode() + v.encode() for k, v in values.items())
-        with socket.socket(socket.AF_UNIX) as s:
-            s.settimeout(5)
-            s.connect(str(self.socket))
-            s.sendall(record(1, b"\0\1\0\0\0\0\0\0") + record(4, pairs) + record(4, b"") + record(5, b""))
-            return b"".join(iter(lambda: s.recv(65536), b""))
+        question = record(1, b"\0\1\0\0\0\0\0\0") + record(4, pairs) + record(4, b"") + record(5, b"")
+        return ask(str(self.socket), question, lambda _: False, socket.AF_UNIX)
 
     def work(self):
         total = 0

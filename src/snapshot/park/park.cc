@@ -1,5 +1,4 @@
 #include "snapshot/park/park.h"
-#include "snapshot/calls/signal_stacks.h"
 
 #include <asm/prctl.h>
 #include <signal.h>
@@ -10,6 +9,7 @@
 #include "base/syscall.h"
 #include "base/text/text.h"
 #include "snapshot/api/device_plugin.h"
+#include "snapshot/calls/signal_stacks.h"
 #include "snapshot/control/state.h"
 #include "snapshot/park/continued_wait.h"
 #include "snapshot/park/raw_thread.h"
